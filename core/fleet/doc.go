@@ -1,0 +1,10 @@
+// Package fleet describes the workers, their roles and incarnations, as one
+// immutable [View] that readers share without locks.
+//
+// A worker's identity is its [Epoch]: the Raft index of its registration. A
+// worker that restarts on the same address has a new epoch, and nothing said
+// about the old one applies to it.
+//
+// fleet holds facts that Raft has committed. Who is busy is in core/load, who
+// has gone silent is judged by core/lead.
+package fleet

@@ -1,0 +1,102 @@
+package measure
+
+// Every metric of Yardmaster, named once. A name ends in its unit. Families
+// without labels have one series.
+
+var (
+	secondsFine   = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
+	secondsCoarse = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25, 50, 100, 300}
+)
+
+// Gateway: what clients experienced.
+var (
+	// Requests counts finished requests by outcome: ok, client_error, saturated,
+	// no_capacity, upstream, timeout, canceled, internal.
+	Requests = Desc{Name: "yardmaster_requests_total", Type: CounterType, Labels: []string{"model", "route", "outcome"}, Help: "Finished requests by outcome."}
+	// RequestsInFlight is requests accepted and not finished. It returns to zero.
+	RequestsInFlight = Desc{Name: "yardmaster_requests_in_flight", Type: GaugeType, Help: "Requests accepted and not yet finished."}
+	// TTFT is accept to first token, queue included.
+	TTFT = Desc{Name: "yardmaster_time_to_first_token_seconds", Type: HistogramType, Labels: []string{"model", "path"}, Buckets: secondsCoarse, Help: "From accepting a request to its first token, queue included."}
+	// ITL is each gap between token events of one stream.
+	ITL = Desc{Name: "yardmaster_inter_token_latency_seconds", Type: HistogramType, Labels: []string{"model"}, Buckets: secondsFine, Help: "Each gap between two token events of a stream."}
+	// TPOT is (end to end - TTFT) / (output tokens - 1).
+	TPOT = Desc{Name: "yardmaster_time_per_output_token_seconds", Type: HistogramType, Labels: []string{"model"}, Buckets: secondsFine, Help: "(end-to-end time - TTFT) / (output tokens - 1), per request."}
+	// QueueWait is accept to dispatch.
+	QueueWait = Desc{Name: "yardmaster_queue_wait_seconds", Type: HistogramType, Labels: []string{"model"}, Buckets: secondsCoarse, Help: "From accepting a request to dispatching its first leg."}
+	// PromptTokens and OutputTokens come from the engines' usage.
+	PromptTokens = Desc{Name: "yardmaster_prompt_tokens_total", Type: CounterType, Labels: []string{"model"}, Help: "Prompt tokens, from the engines' usage."}
+	// CachedTokens is the part of the prompt the engine had in its prefix cache.
+	CachedTokens = Desc{Name: "yardmaster_cached_prompt_tokens_total", Type: CounterType, Labels: []string{"model"}, Help: "Prompt tokens served from the engines' prefix cache."}
+	// OutputTokens counts generated tokens.
+	OutputTokens = Desc{Name: "yardmaster_output_tokens_total", Type: CounterType, Labels: []string{"model"}, Help: "Generated tokens, from the engines' usage."}
+	// Paths counts how requests were placed: path is aggregated or disaggregated,
+	// reason is why.
+	Paths = Desc{Name: "yardmaster_paths_total", Type: CounterType, Labels: []string{"model", "path", "reason"}, Help: "Placement decisions by path and reason."}
+	// WorkerInFlight is this gateway's own requests per worker and phase.
+	WorkerInFlight = Desc{Name: "yardmaster_worker_in_flight", Type: GaugeType, Labels: []string{"worker", "phase"}, MaxSeries: 4096, Help: "This gateway's requests in flight per worker and phase."}
+	// Failovers counts legs sent to a runner-up after a connect failure.
+	Failovers = Desc{Name: "yardmaster_failovers_total", Type: CounterType, Labels: []string{"model"}, Help: "Legs sent to a runner-up because the first choice did not accept the connection."}
+	// Ejections counts passive ejections of workers.
+	Ejections = Desc{Name: "yardmaster_worker_ejections_total", Type: CounterType, Labels: []string{"worker", "reason"}, MaxSeries: 4096, Help: "Workers taken out of routing by this gateway."}
+	// DecisionSeconds is the time of one routing decision.
+	DecisionSeconds = Desc{Name: "yardmaster_decision_seconds", Type: HistogramType, Buckets: []float64{1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 1e-3}, Help: "Time of one routing decision."}
+)
+
+// Planner.
+var (
+	// Workers counts registered workers by role and state (ready, draining).
+	Workers = Desc{Name: "yardmaster_workers", Type: GaugeType, Labels: []string{"model", "role", "state"}, Help: "Registered workers."}
+	// RaftApplied is the last applied index.
+	RaftApplied = Desc{Name: "yardmaster_raft_applied_index", Type: GaugeType, Labels: []string{"group"}, Help: "Last log index applied."}
+	// RaftLeader is 1 on the leader.
+	RaftLeader = Desc{Name: "yardmaster_raft_leader", Type: GaugeType, Labels: []string{"group"}, Help: "1 while this node leads the group."}
+	// RaftCommit is proposal to committed and applied.
+	RaftCommit = Desc{Name: "yardmaster_raft_commit_seconds", Type: HistogramType, Labels: []string{"group"}, Buckets: secondsFine, Help: "From proposing an entry to its application."}
+	// RaftGuardTrips counts the guards' interventions by guard.
+	RaftGuardTrips = Desc{Name: "yardmaster_raft_guard_trips_total", Type: CounterType, Labels: []string{"group", "guard"}, Help: "Interventions of the guards around the Raft library."}
+	// LeaseExpiries counts workers expired for not renewing.
+	LeaseExpiries = Desc{Name: "yardmaster_lease_expiries_total", Type: CounterType, Help: "Workers expired because they stopped renewing their lease."}
+)
+
+// Worker: the engine and its KV cache.
+var (
+	// PhaseBusy is seconds of engine steps spent on each phase (prefill, decode);
+	// its rate is the utilisation of that phase.
+	PhaseBusy = Desc{Name: "yardmaster_phase_busy_seconds_total", Type: CounterType, Labels: []string{"phase"}, Help: "Engine time by phase; the rate is that phase's utilisation."}
+	// PhaseTokens counts tokens computed per phase.
+	PhaseTokens = Desc{Name: "yardmaster_phase_tokens_total", Type: CounterType, Labels: []string{"phase"}, Help: "Tokens computed by phase."}
+	// EngineRunning and EngineWaiting are requests inside the engine.
+	EngineRunning = Desc{Name: "yardmaster_engine_running", Type: GaugeType, Help: "Requests the engine is computing."}
+	// EngineWaiting is requests the engine has accepted and not started.
+	EngineWaiting = Desc{Name: "yardmaster_engine_waiting", Type: GaugeType, Help: "Requests waiting inside the engine."}
+	// KVBlocksUsed counts blocks held by running requests.
+	KVBlocksUsed = Desc{Name: "yardmaster_kv_blocks_used", Type: GaugeType, Help: "KV blocks held by requests."}
+	// KVBlocksCached counts blocks that hold reusable prefixes and no request.
+	KVBlocksCached = Desc{Name: "yardmaster_kv_blocks_cached", Type: GaugeType, Help: "KV blocks kept for reuse, held by no request."}
+	// KVBlocksFree counts blocks a new request can take, cached ones included.
+	KVBlocksFree = Desc{Name: "yardmaster_kv_blocks_free", Type: GaugeType, Help: "KV blocks a new request can take, cached ones included."}
+	// PrefixQueries and PrefixHits count prompt tokens looked up and found.
+	PrefixQueries = Desc{Name: "yardmaster_prefix_query_tokens_total", Type: CounterType, Help: "Prompt tokens looked up in the engine's prefix cache."}
+	// PrefixHits counts prompt tokens found in the engine's prefix cache.
+	PrefixHits = Desc{Name: "yardmaster_prefix_hit_tokens_total", Type: CounterType, Help: "Prompt tokens found in the engine's prefix cache."}
+	// Preemptions counts requests put back for want of blocks.
+	Preemptions = Desc{Name: "yardmaster_preemptions_total", Type: CounterType, Help: "Requests put back to waiting because KV blocks ran out."}
+	// EngineRequests counts what the engine finished, by finish reason.
+	EngineRequests = Desc{Name: "yardmaster_engine_requests_total", Type: CounterType, Labels: []string{"finish"}, Help: "Requests the engine finished, by reason."}
+)
+
+// Worker: KV transfer.
+var (
+	// TransferBytes counts payload bytes by transport and direction (sent, received).
+	TransferBytes = Desc{Name: "yardmaster_transfer_bytes_total", Type: CounterType, Labels: []string{"transport", "direction"}, Help: "KV bytes moved."}
+	// TransferSeconds is reserve to commit, on the decode side.
+	TransferSeconds = Desc{Name: "yardmaster_transfer_seconds", Type: HistogramType, Labels: []string{"transport", "outcome"}, Buckets: secondsCoarse, Help: "Life of a transfer from reservation to commit or abort."}
+	// TransferExposed is the end of prefill to commit: what was not hidden.
+	TransferExposed = Desc{Name: "yardmaster_transfer_exposed_seconds", Type: HistogramType, Labels: []string{"transport"}, Buckets: secondsFine, Help: "From the end of prefill to the commit: transfer time not hidden behind compute."}
+	// Transfers counts transfers by outcome: committed, or why they were not.
+	Transfers = Desc{Name: "yardmaster_transfers_total", Type: CounterType, Labels: []string{"transport", "outcome"}, Help: "Finished transfers by outcome."}
+	// TransferRejects counts frames refused by reason (checksum, generation, epoch, bounds, unknown).
+	TransferRejects = Desc{Name: "yardmaster_transfer_rejected_frames_total", Type: CounterType, Labels: []string{"reason"}, Help: "KV frames refused by reason."}
+	// Recomputes counts decode legs that computed the prompt themselves.
+	Recomputes = Desc{Name: "yardmaster_recomputes_total", Type: CounterType, Labels: []string{"reason"}, Help: "Prompts recomputed on the decode worker because a transfer failed."}
+)

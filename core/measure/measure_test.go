@@ -1,0 +1,70 @@
+package measure
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+)
+
+func TestSeriesCapOverflowsIntoOther(t *testing.T) {
+	var r Registry
+	d := Desc{Name: "x_total", Labels: []string{"a", "b"}, MaxSeries: 10}
+	for i := range 10_000 {
+		r.Counter(d, strconv.Itoa(i), "b").Inc()
+	}
+	fam := r.Snapshot()[0]
+	if len(fam.Series) != 11 {
+		t.Fatalf("%d series, want 10 and one overflow", len(fam.Series))
+	}
+	var total, other float64
+	for _, s := range fam.Series {
+		total += s.Value
+		if s.Labels[0] == Other && s.Labels[1] == Other {
+			other = s.Value
+		}
+	}
+	if total != 10_000 || other != 9_990 {
+		t.Errorf("total %v, other %v", total, other)
+	}
+}
+
+func TestHistogram(t *testing.T) {
+	var r Registry
+	h := r.Histogram(Desc{Name: "h_seconds", Type: HistogramType, Buckets: []float64{1, 2}})
+	for _, v := range []float64{0.5, 1, 1.5, 3, math.NaN()} {
+		h.Observe(v)
+	}
+	s := r.Snapshot()[0].Series[0]
+	if want := []uint64{2, 1, 1}; !slices.Equal(s.Counts, want) || s.Sum != 6 {
+		t.Errorf("counts %v sum %v, want %v and 6", s.Counts, s.Sum, want)
+	}
+}
+
+func TestGaugeBalancesUnderContention(t *testing.T) {
+	var r Registry
+	g := r.Gauge(Desc{Name: "g", Type: GaugeType})
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 1000 {
+				g.Add(1)
+				g.Add(-1)
+			}
+		})
+	}
+	wg.Wait()
+	if g.Value() != 0 {
+		t.Errorf("gauge = %v", g.Value())
+	}
+}
+
+func TestObserveDoesNotAllocate(t *testing.T) {
+	var r Registry
+	c := r.Counter(Requests, "m", "chat", "ok")
+	h := r.Histogram(ITL, "m")
+	if n := testing.AllocsPerRun(100, func() { c.Inc(); h.Observe(.01) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

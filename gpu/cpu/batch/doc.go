@@ -1,0 +1,3 @@
+// Package batch is the CPU engine's scheduler: continuous batching over a paged
+// KV cache.
+package batch

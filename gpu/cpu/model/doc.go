@@ -1,0 +1,2 @@
+// Package model runs Llama-family transformers on the CPU.
+package model

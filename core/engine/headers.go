@@ -1,0 +1,63 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/yardmaster/yardmaster/core/fleet"
+)
+
+// Headers between a gateway and an engine that a Yardmaster worker hosts (cpu,
+// scripted). They carry what other engines take as body fields, so that the
+// client's body passes untouched. A gateway sets them itself and never forwards
+// a client's.
+const (
+	HeaderRequestID = "X-Request-Id"
+	HeaderLeg       = "X-Yardmaster-Leg"      // prefill or decode; absent when aggregated
+	HeaderTransfer  = "X-Yardmaster-Transfer" // transfer id, 16 hex digits
+	HeaderPeer      = "X-Yardmaster-Peer"     // the other leg's worker, see Peer
+	HeaderEpoch     = "X-Yardmaster-Epoch"    // the epoch the gateway means; a worker of another epoch answers 421
+	HeaderKV        = "X-Yardmaster-Kv"       // response, decode leg: Response.KV
+	HeaderReason    = "X-Yardmaster-Reason"   // response: machine word for a refusal, e.g. stale_epoch, draining
+)
+
+// StatusStaleEpoch is the status (Misdirected Request) of a worker that is not
+// the incarnation meant. Nothing was begun: the call may go elsewhere.
+const StatusStaleEpoch = 421
+
+// Peer is the part of the other leg's worker that a worker needs.
+type Peer struct {
+	ID       fleet.WorkerID
+	Epoch    fleet.Epoch
+	Transfer string // host:port
+}
+
+// ErrPeer means a malformed peer header.
+var ErrPeer = errors.New("malformed peer")
+
+// PeerOf is the peer that w is to the other leg.
+func PeerOf(w *fleet.Worker) Peer { return Peer{ID: w.ID, Epoch: w.Epoch, Transfer: w.Transfer} }
+
+// String encodes the peer for HeaderPeer: id;epoch;transfer.
+func (p Peer) String() string {
+	return string(p.ID) + ";" + strconv.FormatUint(uint64(p.Epoch), 10) + ";" + p.Transfer
+}
+
+// ParsePeer decodes HeaderPeer. The id may contain semicolons. Errors wrap ErrPeer.
+func ParsePeer(s string) (Peer, error) {
+	last := strings.LastIndexByte(s, ';')
+	if last < 0 {
+		return Peer{}, fmt.Errorf("%w: %q", ErrPeer, s)
+	}
+	mid := strings.LastIndexByte(s[:last], ';')
+	if mid < 1 {
+		return Peer{}, fmt.Errorf("%w: %q", ErrPeer, s)
+	}
+	epoch, err := strconv.ParseUint(s[mid+1:last], 10, 64)
+	if err != nil {
+		return Peer{}, fmt.Errorf("%w: epoch in %q", ErrPeer, s)
+	}
+	return Peer{ID: fleet.WorkerID(s[:mid]), Epoch: fleet.Epoch(epoch), Transfer: s[last+1:]}, nil
+}

@@ -11,6 +11,9 @@ type Clock interface {
 	Now() time.Time
 	// NewTimer delivers the time on C once, after d.
 	NewTimer(d time.Duration) Timer
+	// AfterFunc calls f after d in a goroutine that is not the caller's. The
+	// timer's C is nil; its Stop does not wait for a call that has begun.
+	AfterFunc(d time.Duration, f func()) Timer
 }
 
 // Timer is a one-shot alarm.
@@ -33,6 +36,11 @@ func (Real) Now() time.Time { return time.Now() } //nolint:forbidigo // the one 
 // NewTimer is time.NewTimer.
 func (Real) NewTimer(d time.Duration) Timer {
 	return realTimer{time.NewTimer(d)} //nolint:forbidigo // the one door to the machine's clock
+}
+
+// AfterFunc is time.AfterFunc.
+func (Real) AfterFunc(d time.Duration, f func()) Timer {
+	return realTimer{time.AfterFunc(d, f)}
 }
 
 type realTimer struct{ t *time.Timer }
@@ -66,21 +74,46 @@ func (v *Virtual) NewTimer(d time.Duration) Timer {
 	return t
 }
 
+// AfterFunc arms a timer that calls f from Advance, in Advance's goroutine and
+// before it returns; d ≤ 0 waits for the next Advance, be it of zero.
+func (v *Virtual) AfterFunc(d time.Duration, f func()) Timer {
+	t := &virtualTimer{clock: v, call: f}
+	t.Reset(d)
+	return t
+}
+
 // Advance moves the clock by d and fires what falls due, in order of time.
 func (v *Virtual) Advance(d time.Duration) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	end := v.now.Add(d)
-	for {
-		next := v.earliest(end)
-		if next == nil {
-			break
-		}
-		v.now = next.at
-		delete(v.timers, next)
-		next.ch <- v.now
+	end := v.Now().Add(d)
+	for v.fireNext(end) {
 	}
-	v.now = end
+}
+
+// fireNext fires the earliest timer due by end. Without one it moves the clock
+// to end and reports false. The lock is not held while a function runs: it may
+// use the clock.
+func (v *Virtual) fireNext(end time.Time) bool {
+	v.mu.Lock()
+	next := v.earliest(end)
+	if next == nil {
+		if end.After(v.now) {
+			v.now = end
+		}
+		v.mu.Unlock()
+		return false
+	}
+	if next.at.After(v.now) {
+		v.now = next.at
+	}
+	delete(v.timers, next)
+	if next.call == nil {
+		next.ch <- v.now
+		v.mu.Unlock()
+		return true
+	}
+	v.mu.Unlock()
+	next.call()
+	return true
 }
 
 // Next is the time until the earliest armed timer; ok is false when none is.
@@ -109,7 +142,8 @@ func (v *Virtual) earliest(end time.Time) *virtualTimer {
 type virtualTimer struct {
 	clock *Virtual
 	at    time.Time
-	ch    chan time.Time
+	ch    chan time.Time // nil when call is set
+	call  func()
 }
 
 func (t *virtualTimer) C() <-chan time.Time { return t.ch }
@@ -136,7 +170,7 @@ func (t *virtualTimer) Reset(d time.Duration) {
 	defer v.mu.Unlock()
 	t.disarm()
 	t.at = v.now.Add(d)
-	if d <= 0 {
+	if d <= 0 && t.call == nil {
 		t.ch <- v.now
 		return
 	}

@@ -1,6 +1,7 @@
 package clock
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -46,4 +47,28 @@ func TestVirtualStopDropsAFiredValue(t *testing.T) {
 	timer.Reset(time.Second)
 	v.Advance(time.Second)
 	<-timer.C()
+}
+
+func TestVirtualAfterFuncMayUseTheClock(t *testing.T) {
+	v := NewVirtual(time.Unix(0, 0))
+	var at []time.Duration
+	var timer Timer
+	timer = v.AfterFunc(time.Second, func() {
+		at = append(at, v.Now().Sub(time.Unix(0, 0)))
+		if len(at) < 3 {
+			timer.Reset(2 * time.Second)
+		}
+	})
+	v.Advance(10 * time.Second)
+	if want := []time.Duration{time.Second, 3 * time.Second, 5 * time.Second}; !slices.Equal(at, want) {
+		t.Errorf("fired at %v, want %v", at, want)
+	}
+	timer.Reset(0)
+	if len(at) != 3 {
+		t.Error("fired outside Advance")
+	}
+	v.Advance(0)
+	if len(at) != 4 || timer.Stop() {
+		t.Errorf("a due timer did not fire at Advance(0): %v", at)
+	}
 }

@@ -44,6 +44,9 @@ type Response struct {
 	// KV is what became of the KV transfer on a decode leg: "moved",
 	// "recomputed; <reason>", "local"; empty when the engine does not say.
 	KV string
+	// Reason is the engine's machine word for a refusal (HeaderReason), e.g.
+	// ReasonDraining; empty when it gives none.
+	Reason string
 	// Body is the rest of the response. Reading it fails with ErrBroken when the
 	// engine's connection ends early; io.EOF means the engine ended it properly.
 	// Close aborts what is left and makes the engine stop.

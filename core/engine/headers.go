@@ -23,6 +23,12 @@ const (
 	HeaderReason    = "X-Yardmaster-Reason"   // response: machine word for a refusal, e.g. stale_epoch, draining
 )
 
+// Reasons that the gateway acts on.
+const (
+	ReasonDraining   = "draining"    // 503: the worker takes no new work and is not at fault
+	ReasonStaleEpoch = "stale_epoch" // 421: see StatusStaleEpoch
+)
+
 // StatusStaleEpoch is the status (Misdirected Request) of a worker that is not
 // the incarnation meant. Nothing was begun: the call may go elsewhere.
 const StatusStaleEpoch = 421

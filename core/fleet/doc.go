@@ -5,6 +5,7 @@
 // worker that restarts on the same address has a new epoch, and nothing said
 // about the old one applies to it.
 //
-// fleet holds facts that Raft has committed. Who is busy is in core/load, who
-// has gone silent is judged by core/lead.
+// A [View] holds facts that Raft has committed. [Samples] holds what workers
+// last said of themselves, which is only hearsay; it is bound to epochs too.
+// In-flight load is in core/load; who has gone silent is judged by core/lead.
 package fleet

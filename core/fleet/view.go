@@ -12,6 +12,7 @@ type View struct {
 	Index   uint64   // Raft index it reflects
 	Workers []Worker // by ID; do not modify
 	models  map[string][]int32
+	names   []string
 }
 
 // NewView builds a view of workers at index. It takes ownership of the slice.
@@ -20,9 +21,15 @@ func NewView(index uint64, workers []Worker) *View {
 	v := &View{Index: index, Workers: workers, models: map[string][]int32{}}
 	for i := range workers {
 		for _, m := range workers[i].Models {
+			if n := len(v.models[m]); n > 0 && v.models[m][n-1] == int32(i) {
+				continue // the worker lists the model twice
+			}
 			v.models[m] = append(v.models[m], int32(i))
+			v.names = append(v.names, m)
 		}
 	}
+	slices.Sort(v.names)
+	v.names = slices.Compact(v.names)
 	return v
 }
 
@@ -30,20 +37,23 @@ func NewView(index uint64, workers []Worker) *View {
 // draining ones included. Do not modify it. It is nil for an unknown model.
 func (v *View) Serving(model string) []int32 { return v.models[model] }
 
-// Models lists the served model names in order.
-func (v *View) Models() []string {
-	out := make([]string, 0, len(v.models))
-	for m := range v.models {
-		out = append(out, m)
-	}
-	slices.Sort(out)
-	return out
-}
+// Models lists the served model names in order. Do not modify it.
+func (v *View) Models() []string { return v.names }
 
 // Find returns the index of the worker with that id, or -1.
 func (v *View) Find(id WorkerID) int {
 	i, ok := slices.BinarySearchFunc(v.Workers, id, func(w Worker, id WorkerID) int { return cmp.Compare(w.ID, id) })
 	if !ok {
+		return -1
+	}
+	return i
+}
+
+// Current returns the index of that incarnation of the worker, or -1 when the
+// worker is gone or is another incarnation by now.
+func (v *View) Current(id WorkerID, epoch Epoch) int {
+	i := v.Find(id)
+	if i < 0 || v.Workers[i].Epoch != epoch {
 		return -1
 	}
 	return i

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -95,6 +96,13 @@ func (w *Worker) Validate() error {
 	fault(slices.Contains(w.Models, ""), "a model name is empty")
 	fault(len(w.Models) > 1024, "more than 1024 models")
 	fault(w.URL == "", "url is empty")
+	fault(len(w.Incarnation) > 128, "incarnation is longer than 128 bytes")
+	fault(slices.ContainsFunc(w.Models, func(m string) bool { return len(m) > 512 }), "a model name is longer than 512 bytes")
+	fault(len(w.Engine) > 128 || len(w.URL) > 2048 || len(w.Transfer) > 512 || len(w.Compat) > 512, "engine, url, transfer or compat is too long")
+	fault(len(w.Labels) > 64, "more than 64 labels")
+	fault(slices.ContainsFunc(w.Labels, func(l Label) bool { return l.Key == "" || len(l.Key) > 128 || len(l.Value) > 512 }), "a label has no key or is too long")
+	fault(!slices.IsSortedFunc(w.Labels, func(a, b Label) int { return cmp.Compare(a.Key, b.Key) }), "labels are not sorted by key")
+	fault(w.Capacity.KVBlocks < 0 || w.Capacity.BlockTokens < 0 || w.Capacity.MaxContext < 0 || w.Capacity.MaxRunning < 0, "a capacity is negative")
 	fault(w.Role == RolePrefill && w.Transfer == "", "a prefill worker needs a transfer endpoint")
 	return errors.Join(faults...)
 }

@@ -1,0 +1,204 @@
+package lead
+
+import (
+	"sync"
+	"time"
+
+	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/planner"
+)
+
+// Defaults of Config.
+const (
+	DefaultTTL        = 3 * time.Second
+	DefaultRenewEvery = time.Second
+	DefaultGrace      = 10 * time.Second
+)
+
+// Config sets the leases' times. The zero value means the defaults.
+type Config struct {
+	TTL        time.Duration // a lease lasts this long after a renewal
+	RenewEvery time.Duration // what workers are told
+	// Grace is the least time every worker has after this node began to lead or
+	// came back from a standstill. It covers a worker's longest back-off.
+	Grace time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	if c.TTL <= 0 {
+		c.TTL = DefaultTTL
+	}
+	if c.RenewEvery <= 0 {
+		c.RenewEvery = min(DefaultRenewEvery, c.TTL/3)
+	}
+	if c.Grace <= 0 {
+		c.Grace = DefaultGrace
+	}
+	return c
+}
+
+// Verdict is the answer to a renewal.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Held       Verdict = iota // the lease runs on
+	Unknown                   // no worker with that id: register again
+	Superseded                // another incarnation has the id
+)
+
+// Leases is the leader's lease table. Its size is that of the fleet: only
+// members have a lease. It is safe for concurrent use; times given to it must
+// come from one clock.
+type Leases struct {
+	cfg Config
+
+	mu       sync.Mutex
+	leases   map[fleet.WorkerID]*lease
+	leading  bool
+	lastStep time.Time
+	stale    bool // samples differs from leases
+
+	samples *fleet.Samples
+}
+
+type lease struct {
+	epoch    fleet.Epoch
+	deadline time.Time
+	stats    fleet.Stats
+	statsAt  time.Time // zero before the first renewal
+}
+
+// NewLeases is an empty table.
+func NewLeases(cfg Config) *Leases {
+	return &Leases{cfg: cfg.withDefaults(), leases: map[fleet.WorkerID]*lease{}}
+}
+
+// Config is the configuration in force, defaults filled in.
+func (l *Leases) Config() Config { return l.cfg }
+
+// Renew extends the lease of an incarnation that view holds and keeps its
+// stats. draining reports whether the worker has been told to drain.
+func (l *Leases) Renew(now time.Time, view *fleet.View, id fleet.WorkerID, epoch fleet.Epoch, stats fleet.Stats) (v Verdict, draining bool) {
+	i := view.Find(id)
+	if i < 0 {
+		return Unknown, false
+	}
+	if view.Workers[i].Epoch != epoch {
+		return Superseded, false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	le := l.touch(id, epoch, now.Add(l.cfg.TTL))
+	le.stats, le.statsAt = stats, now
+	l.stale = true
+	return Held, view.Workers[i].Draining
+}
+
+// Grant starts the lease of an incarnation that has just registered.
+func (l *Leases) Grant(now time.Time, id fleet.WorkerID, epoch fleet.Epoch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.touch(id, epoch, now.Add(l.cfg.TTL))
+}
+
+// touch moves the lease's deadline to at least until. A lease of an older epoch
+// is replaced, one of a newer epoch is left alone.
+func (l *Leases) touch(id fleet.WorkerID, epoch fleet.Epoch, until time.Time) *lease {
+	le := l.leases[id]
+	if le == nil || le.epoch < epoch {
+		le = &lease{epoch: epoch}
+		l.leases[id] = le
+		l.stale = true
+	}
+	if le.epoch > epoch { // a reader behind the table; its word counts for nothing
+		return &lease{}
+	}
+	if until.After(le.deadline) {
+		le.deadline = until
+	}
+	return le
+}
+
+// Step compares the table with the fleet and returns the expiries to propose,
+// in the order of view. leading says whether this node leads; the others keep
+// nothing.
+func (l *Leases) Step(now time.Time, view *fleet.View, leading bool) []planner.Command {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !leading {
+		l.forget()
+		return nil
+	}
+	floor := l.floor(now)
+	l.leading, l.lastStep = true, now
+	l.drop(view)
+	var expired []planner.Command
+	for i := range view.Workers {
+		w := &view.Workers[i]
+		le := l.leases[w.ID]
+		if le == nil || le.epoch < w.Epoch {
+			le = l.touch(w.ID, w.Epoch, now.Add(l.cfg.TTL))
+		}
+		if floor.After(le.deadline) {
+			le.deadline = floor
+		}
+		if le.epoch == w.Epoch && now.After(le.deadline) {
+			expired = append(expired, planner.ExpireWorker{ID: w.ID, Epoch: w.Epoch})
+		}
+	}
+	return expired
+}
+
+// floor is the earliest time any lease may end: later than now after this node
+// began to lead, or after it did not get to Step for so long that it may have
+// missed renewals which are still on their way.
+func (l *Leases) floor(now time.Time) time.Time {
+	switch {
+	case !l.leading:
+		return now.Add(max(l.cfg.Grace, l.cfg.TTL))
+	case now.Sub(l.lastStep) > l.cfg.TTL/2:
+		return now.Add(l.cfg.TTL)
+	}
+	return time.Time{}
+}
+
+func (l *Leases) forget() {
+	if !l.leading && len(l.leases) == 0 {
+		return
+	}
+	l.leading, l.stale = false, true
+	clear(l.leases)
+}
+
+// drop forgets leases of workers that are gone.
+func (l *Leases) drop(view *fleet.View) {
+	for id, le := range l.leases {
+		// A lease newer than this view belongs to a registration that the view
+		// does not show yet.
+		if view.Find(id) < 0 && uint64(le.epoch) <= view.Index {
+			delete(l.leases, id)
+			l.stale = true
+		}
+	}
+}
+
+// Samples is what the workers last said of themselves. It is empty where this
+// node does not lead.
+func (l *Leases) Samples() *fleet.Samples {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s := l.samples; s != nil && !l.stale {
+		return s
+	}
+	list := make([]fleet.Sample, 0, len(l.leases))
+	for id, le := range l.leases {
+		if !le.statsAt.IsZero() {
+			list = append(list, fleet.Sample{ID: id, Epoch: le.epoch, Stats: le.stats, At: le.statsAt})
+		}
+	}
+	s := fleet.NewSamples(list)
+	l.samples = s
+	l.stale = false
+	return s
+}

@@ -1,0 +1,121 @@
+package lead
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/yardmaster/yardmaster/core/clock"
+	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/core/planner"
+)
+
+// Planner is the replicated state as the leader's duties need it.
+type Planner interface {
+	Propose(ctx context.Context, cmd planner.Command) (planner.Result, error)
+	View() *fleet.View
+	Leading() bool
+}
+
+// Duties are the parts that Run joins. All but Logger are required; Logger may
+// be nil.
+type Duties struct {
+	Planner  Planner
+	Leases   *Leases
+	Clock    clock.Clock
+	Registry *measure.Registry
+	Logger   *slog.Logger
+}
+
+const (
+	// stepEvery is how often leases are looked at: the delay it adds to an
+	// expiry is small against the TTL.
+	stepEvery      = 250 * time.Millisecond
+	proposeTimeout = 2 * time.Second
+)
+
+// Run carries out the leader's duties until ctx ends. On a node that does not
+// lead it only watches, so every planner runs it.
+func Run(ctx context.Context, d Duties) {
+	log := d.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	every := min(stepEvery, d.Leases.cfg.TTL/4)
+	expiries := d.Registry.Counter(measure.LeaseExpiries)
+	gauges := newFleetGauges(d.Registry)
+	timer := d.Clock.NewTimer(every)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C():
+		}
+		view := d.Planner.View()
+		gauges.show(view)
+		for _, cmd := range d.Leases.Step(d.Clock.Now(), view, d.Planner.Leading()) {
+			if !expire(ctx, d.Planner, cmd, log) {
+				break // not the leader any more, or no commit now: the next step tries again
+			}
+			expiries.Inc()
+		}
+		timer.Reset(every)
+	}
+}
+
+func expire(ctx context.Context, p Planner, cmd planner.Command, log *slog.Logger) bool {
+	ctx, cancel := context.WithTimeout(ctx, proposeTimeout)
+	defer cancel()
+	res, err := p.Propose(ctx, cmd)
+	if err != nil {
+		log.Warn("lease expiry not committed", "command", cmd, "error", err)
+		return false
+	}
+	if res.Changed {
+		log.Warn("worker expired: it stopped renewing its lease", "command", cmd)
+	}
+	return true
+}
+
+// fleetGauges shows the fleet by model, role and state.
+type fleetGauges struct {
+	registry *measure.Registry
+	shown    *fleet.View
+	counts   map[[3]string]float64
+}
+
+func newFleetGauges(r *measure.Registry) *fleetGauges {
+	return &fleetGauges{registry: r, counts: map[[3]string]float64{}}
+}
+
+func (g *fleetGauges) show(v *fleet.View) {
+	if v == g.shown {
+		return
+	}
+	g.shown = v
+	counts := map[[3]string]float64{}
+	for i := range v.Workers {
+		w := &v.Workers[i]
+		state := "ready"
+		if w.Draining {
+			state = "draining"
+		}
+		for _, m := range w.Models {
+			counts[[3]string{m, w.Role.String(), state}]++
+		}
+	}
+	for key := range g.counts {
+		if _, still := counts[key]; !still {
+			counts[key] = 0
+		}
+	}
+	for key, n := range counts {
+		g.registry.Gauge(measure.Workers, key[0], key[1], key[2]).Set(n)
+		if n == 0 {
+			delete(counts, key)
+		}
+	}
+	g.counts = counts
+}

@@ -1,0 +1,17 @@
+// Package planner is the replicated state machine of the Raft group core: who
+// the workers are, under which epoch, and the cluster's name and feature level.
+//
+// A [Machine] changes only by [Machine.Apply], one committed entry at a time,
+// and is a pure function of the log: no clock, no randomness, no map order, no
+// I/O, no goroutines. The same log gives the same bytes on every node, which
+// [Machine.Digest] lets nodes compare. Time, where a decision needs it, is
+// judged by the leader (core/lead) and arrives as a command.
+//
+// Apply decides by rules that belong to the entry's version. It never runs
+// fleet.Worker.Validate, whose rules may change between releases and would
+// then part replicas of different releases; proposers validate, in [Encode].
+//
+// Readers take the fleet from [Machine.View], an immutable value behind an
+// atomic pointer. Renewals of leases are not commands and do not come here.
+// raftstore carries entries here and snapshots to disk.
+package planner

@@ -1,0 +1,24 @@
+package config
+
+import (
+	"maps"
+	"slices"
+)
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// check looks at settings that depend on one another.
+func (c *Config) check(faults *problems) {
+	if c.Gateway.IdleTimeout > c.Gateway.RequestTimeout {
+		faults.add("", "gateway.idle-timeout (%v) is longer than gateway.request-timeout (%v)", c.Gateway.IdleTimeout, c.Gateway.RequestTimeout)
+	}
+	if c.Gateway.Heartbeat > 0 && c.Gateway.Heartbeat < minHeartbeat {
+		faults.add("", "gateway.heartbeat (%v) is shorter than %v; 0 sends none", c.Gateway.Heartbeat, minHeartbeat)
+	}
+	if c.Worker.Script != "" && c.Worker.Engine != "scripted" {
+		faults.add("", "worker.script needs worker.engine: scripted")
+	}
+	if c.Planner.ID == "" {
+		faults.add("", "planner.id is empty")
+	}
+}

@@ -1,0 +1,188 @@
+package config
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/yardmaster/yardmaster/core/unit"
+)
+
+// Config is every setting of every command. Its fields are described by the
+// table below, which is also what fills them.
+type Config struct {
+	Log     Log
+	Gateway Gateway
+	Planner Planner
+	Worker  Worker
+	Dev     Dev
+}
+
+// Log is how a process speaks.
+type Log struct {
+	Level  string // debug, info, warn, error
+	Format string // text, json
+}
+
+// Gateway is the front of the house: the listener that clients see.
+type Gateway struct {
+	Listen         string
+	Engines        []string // base URLs; without planners
+	MaxBody        unit.Bytes
+	RequestTimeout time.Duration
+	IdleTimeout    time.Duration // between two tokens
+	Heartbeat      time.Duration // SSE comments while nothing arrives; 0: none
+	DrainTimeout   time.Duration
+	PathHeader     bool
+	DisaggTokens   int // uncached prompt tokens from which a request is split
+}
+
+// Planner is a member of the replicated core.
+type Planner struct {
+	ID       string
+	Listen   string // where workers register
+	DataDir  string
+	LeaseTTL time.Duration
+	Gateway  bool // serve clients too
+}
+
+// Worker is one engine and what stands beside it.
+type Worker struct {
+	ID           string
+	Engine       string // cpu, scripted
+	Role         string // prefill, decode, both
+	Model        string // a catalogue name or a path
+	ServedName   string
+	Planner      string
+	Listen       string
+	Transfer     string
+	Advertise    string
+	Threads      int
+	KVBlocks     int
+	MaxRunning   int
+	StepTokens   int
+	Exact        bool
+	Script       string
+	Labels       []string
+	DrainTimeout time.Duration
+}
+
+// Dev is the laptop: everything in one command.
+type Dev struct {
+	Engine  string // auto, cpu, scripted
+	Model   string
+	Threads int
+	DataDir string
+	Ask     string
+}
+
+// setting is one row of the table.
+type setting struct {
+	key   string // section.name
+	value value
+	def   string
+	help  string // one clause, lower case, no full stop
+}
+
+// split is the two parts of the key.
+func (s *setting) split() (section, name string) {
+	section, name, _ = strings.Cut(s.key, ".")
+	return section, name
+}
+
+// env is the environment variable of the setting.
+func (s *setting) env() string {
+	return EnvPrefix + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(s.key))
+}
+
+func (s *setting) takes() string { return s.value.kind() }
+
+// EnvPrefix begins the name of every environment variable that is read.
+const EnvPrefix = "YARDMASTER_"
+
+const (
+	day          = 24 * time.Hour
+	minHeartbeat = 100 * time.Millisecond
+	maxInt       = math.MaxInt32
+)
+
+// table binds every setting to its place in c.
+func (c *Config) table() []setting {
+	return []setting{
+		{"log.level", choice(&c.Log.Level, "debug", "info", "warn", "error"), "info", "least severity that is logged"},
+		{"log.format", choice(&c.Log.Format, "text", "json"), "text", "form of a log line"},
+
+		{"gateway.listen", address(&c.Gateway.Listen, false), "127.0.0.1:8080", "address of the client API"},
+		{"gateway.engine", urls(&c.Gateway.Engines), "", "engines to serve without planners, by URL"},
+		{"gateway.max-body", size(&c.Gateway.MaxBody, 1<<10, 1<<30), "64MiB", "largest request body"},
+		{"gateway.request-timeout", duration(&c.Gateway.RequestTimeout, time.Second, day), "10m", "longest life of a request"},
+		{"gateway.idle-timeout", duration(&c.Gateway.IdleTimeout, 100*time.Millisecond, day), "2m", "longest silence of an engine within a request"},
+		{"gateway.heartbeat", duration(&c.Gateway.Heartbeat, 0, time.Hour), "15s", "SSE comment interval while an engine is silent; 0 sends none"},
+		{"gateway.drain-timeout", duration(&c.Gateway.DrainTimeout, 0, day), "30s", "time for running requests at shutdown"},
+		{"gateway.path-header", boolean(&c.Gateway.PathHeader), "false", "tell clients in x-yardmaster-path how each request was placed"},
+		{"gateway.disagg-tokens", integer(&c.Gateway.DisaggTokens, 0, maxInt), "64", "uncached prompt tokens from which prefill goes to a prefill worker"},
+
+		{"planner.id", text(&c.Planner.ID), "planner-0", "name of this planner, kept across restarts"},
+		{"planner.listen", address(&c.Planner.Listen, false), "127.0.0.1:8090", "address where workers register"},
+		{"planner.data-dir", path(&c.Planner.DataDir), "", "folder of the log and the snapshots"},
+		{"planner.lease-ttl", duration(&c.Planner.LeaseTTL, 100*time.Millisecond, time.Hour), "3s", "silence after which a worker is taken for dead"},
+		{"planner.gateway", boolean(&c.Planner.Gateway), "true", "serve clients from this process too"},
+
+		{"worker.id", text(&c.Worker.ID), "", "name of this worker, kept across restarts; the default is its role and port"},
+		{"worker.engine", choice(&c.Worker.Engine, "cpu", "scripted"), "cpu", "engine to host"},
+		{"worker.role", choice(&c.Worker.Role, "prefill", "decode", "both"), "both", "phases to serve"},
+		{"worker.model", text(&c.Worker.Model), "smollm2", "model to serve: a name of `yardmaster model list` or the path of a .gguf file"},
+		{"worker.served-name", text(&c.Worker.ServedName), "", "model name that clients use; the default is the model's own"},
+		{"worker.planner", address(&c.Worker.Planner, true), "127.0.0.1:8090", "planner to register with; empty serves alone"},
+		{"worker.listen", address(&c.Worker.Listen, false), "127.0.0.1:0", "address of the engine's API and metrics"},
+		{"worker.transfer", address(&c.Worker.Transfer, false), "127.0.0.1:0", "address of the KV transfer endpoint"},
+		{"worker.advertise", text(&c.Worker.Advertise), "", "host name that others reach this worker by; the default is the listen address's host"},
+		{"worker.threads", integer(&c.Worker.Threads, 0, 1024), "0", "threads of the CPU engine; 0 is one a core"},
+		{"worker.kv-blocks", integer(&c.Worker.KVBlocks, 0, maxInt), "0", "KV blocks of the CPU engine; 0 derives them from the model's context"},
+		{"worker.max-running", integer(&c.Worker.MaxRunning, 1, 4096), "32", "requests computed at once"},
+		{"worker.step-tokens", integer(&c.Worker.StepTokens, 16, 1<<20), "512", "token budget of one engine step"},
+		{"worker.exact", boolean(&c.Worker.Exact), "false", "compute with f32 activations: slower, and equal to the reference"},
+		{"worker.script", path(&c.Worker.Script), "", "script of the scripted engine; without one it answers by its cost model"},
+		{"worker.label", labels(&c.Worker.Labels), "", "facts about this worker"},
+		{"worker.drain-timeout", duration(&c.Worker.DrainTimeout, 0, day), "30s", "time for running requests at shutdown"},
+
+		{"dev.engine", choice(&c.Dev.Engine, "auto", "cpu", "scripted"), "auto", "engine of the two workers; auto is cpu when the model can be had"},
+		{"dev.model", text(&c.Dev.Model), "smollm2", "model to serve: a name of `yardmaster model list` or the path of a .gguf file"},
+		{"dev.threads", integer(&c.Dev.Threads, 0, 1024), "0", "threads of each worker; 0 is one a core"},
+		{"dev.data-dir", path(&c.Dev.DataDir), "", "folder of the planner's log; the default is thrown away at the end"},
+		{"dev.ask", text(&c.Dev.Ask), "", "question to answer once everything is up"},
+	}
+}
+
+// sectionsOf lists the sections of a table in its order.
+func sectionsOf(table []setting) []string {
+	var out []string
+	for i := range table {
+		if section, _ := table[i].split(); !slices.Contains(out, section) {
+			out = append(out, section)
+		}
+	}
+	return out
+}
+
+// namesOf lists the names of one section in the table's order.
+func namesOf(table []setting, section string) []string {
+	var out []string
+	for i := range table {
+		if s, name := table[i].split(); s == section {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// find is the row of key, or nil.
+func find(table []setting, key string) *setting {
+	for i := range table {
+		if table[i].key == key {
+			return &table[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+package eventstream
+
+import (
+	"bytes"
+	"errors"
+	"io"
+)
+
+// ErrTooLong means that an event is longer than the reader's limit.
+var ErrTooLong = errors.New("event is longer than the limit")
+
+// Reader reads events from a byte stream. It is used by one goroutine:
+//
+//	for {
+//		err := r.Fill()
+//		for e, ok := r.Next(); ok; e, ok = r.Next() { … }
+//		if err != nil { … }
+//	}
+type Reader struct {
+	buf     []byte
+	start   int // first byte not handed out
+	end     int // end of the bytes read
+	max     int
+	split   splitter
+	scratch []byte
+	begun   bool // an event was handed out: no byte order mark any more
+}
+
+// NewReader reads into buf, whose memory it owns until Buffer gives it back,
+// and grows it when an event does not fit, up to maxEvent bytes.
+func NewReader(buf []byte, maxEvent int) *Reader {
+	r := &Reader{}
+	r.Reset(buf, maxEvent)
+	return r
+}
+
+// Reset makes r read a new stream, as NewReader does.
+func (r *Reader) Reset(buf []byte, maxEvent int) {
+	*r = Reader{buf: buf[:cap(buf)], max: maxEvent, scratch: r.scratch[:0]}
+}
+
+// Fill reads once from src. Call it when Next has no more events: it moves the
+// unfinished rest to the front of the buffer, which ends the life of the events
+// handed out before. It returns src's error, io.EOF included, or ErrTooLong.
+// Bytes that came along with an error are in Next and Rest all the same.
+func (r *Reader) Fill(src io.Reader) error {
+	if r.start > 0 {
+		r.end = copy(r.buf, r.buf[r.start:r.end])
+		r.start = 0
+	}
+	if r.end == len(r.buf) {
+		if r.end >= r.max {
+			return ErrTooLong
+		}
+		grown := make([]byte, min(max(2*len(r.buf), 512), r.max))
+		copy(grown, r.buf)
+		r.buf = grown
+	}
+	n, err := src.Read(r.buf[r.end:])
+	r.end += n
+	return err
+}
+
+// Next returns the next whole event in the buffer.
+func (r *Reader) Next() (Event, bool) {
+	n := r.split.next(r.buf[r.start:r.end])
+	if n == 0 {
+		return Event{}, false
+	}
+	return r.take(n), true
+}
+
+// Rest returns what is left after the stream's end as an event, although no
+// blank line ended it. A client would discard it; what to make of it is the
+// caller's decision.
+func (r *Reader) Rest() (Event, bool) {
+	if r.start == r.end {
+		return Event{}, false
+	}
+	return r.take(r.end - r.start), true
+}
+
+// Buffer gives the buffer back for reuse elsewhere and leaves r empty.
+func (r *Reader) Buffer() []byte {
+	buf := r.buf
+	r.buf, r.start, r.end = nil, 0, 0
+	return buf
+}
+
+func (r *Reader) take(n int) Event {
+	raw := r.buf[r.start : r.start+n : r.start+n]
+	r.start += n
+	fields := raw
+	if !r.begun {
+		r.begun = true
+		fields = bytes.TrimPrefix(raw, []byte(bom))
+	}
+	var e Event
+	e, r.scratch = parse(fields, r.scratch)
+	e.Raw = raw
+	return e
+}

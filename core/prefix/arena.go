@@ -1,0 +1,201 @@
+package prefix
+
+import (
+	"math/bits"
+	"sync/atomic"
+)
+
+// The table's memory. Hash space is cut into shards of unequal width; each shard
+// is an extendible hash: a directory of pages of pageSlots slots. A page that
+// fills splits in two, so memory grows a page at a time, nothing is ever
+// rehashed as a whole, and no garbage is made. Were all shards equally wide,
+// they would split all at once and the fill would swing between 42 and 85 %;
+// widths spread over one octave keep it near 60 % at any size.
+//
+// A page is pageGroups groups of two cache lines: a word of tags and five slots.
+// A slot is three words: key, and eight 16-bit holders in two words. A slot's tag
+// is a byte: empty, deleted, or seven bits of the key with the top bit set. A
+// key's probe starts at its own group and ends at a group with an empty slot, so
+// that one word tells, without a branch that guesses, which slot must be the
+// key's, and most lookups touch one group.
+//
+// Every word is read and written atomically. A slot is filled before its tag is
+// set and the tag is cleared before the key, and a reader believes the holders
+// only if the key is the same before and after it read them.
+const (
+	groupSlots = 5
+	slotWords  = 3
+	groupWords = 1 + groupSlots*slotWords
+	pageGroups = 32
+	pageSlots  = pageGroups * groupSlots
+	pageWords  = pageGroups * groupWords
+	pageMax    = pageSlots * 7 / 8 // live and deleted slots that make a page full
+	chunkPages = 64
+	chunkBytes = chunkPages * pageWords * 8
+
+	tagEmpty   = 0x00
+	tagDeleted = 0x01
+	tagLive    = 0x80
+
+	everyTag = 0x0101010101
+	topBits  = 0x8080808080
+)
+
+// pageMem is the memory of one page.
+type pageMem [pageWords]uint64
+
+// chunk is the memory of chunkPages pages.
+type chunk [chunkPages]pageMem
+
+// arena hands out pages. Only the writer allocates and frees; readers follow
+// page numbers through an immutable slice of chunks.
+type arena struct {
+	chunks atomic.Pointer[[]*chunk]
+	used   uint32   // pages handed out so far
+	free   []uint32 // pages given back
+}
+
+func (a *arena) alloc() uint32 {
+	if n := len(a.free); n > 0 {
+		p := a.free[n-1]
+		a.free = a.free[:n-1]
+		return p
+	}
+	if a.used%chunkPages == 0 {
+		var grown []*chunk
+		if old := a.chunks.Load(); old != nil {
+			grown = append(grown, *old...)
+		}
+		grown = append(grown, new(chunk))
+		a.chunks.Store(&grown)
+	}
+	a.used++
+	return a.used - 1
+}
+
+func (a *arena) bytes() int64 {
+	if c := a.chunks.Load(); c != nil {
+		return int64(len(*c)) * chunkBytes
+	}
+	return 0
+}
+
+// page is the memory of page n.
+func page(chunks []*chunk, n uint32) *pageMem { return &chunks[n/chunkPages][n%chunkPages] }
+
+// tagOf is the byte that stands for key; its group is key % pageGroups.
+func tagOf(key uint64) uint64 { return tagLive | key>>57 }
+
+// matching marks, by the top bit of its byte, each slot of a group that may hold
+// a key with that tag. The lowest mark is never false; a higher one can be.
+func matching(tags, tag uint64) uint64 {
+	x := tags ^ tag*everyTag
+	return (x - everyTag) &^ x & topBits
+}
+
+// hasEmpty is not zero if a slot of the group is empty: no tag, not even deleted.
+func hasEmpty(tags uint64) uint64 {
+	return ^(tags | tags<<7) & topBits
+}
+
+// slotAt is the word offset of the slot of the lowest mark in group g.
+func slotAt(g, marks uint64) int {
+	return int(g*groupWords) + 1 + bits.TrailingZeros64(marks)/8*slotWords
+}
+
+// slotOf splits a slot's word offset into the offset of its group's tags and the
+// bits by which its tag is shifted there.
+func slotOf(at int) (tags, shift int) {
+	tags = at &^ (groupWords - 1)
+	return tags, (at - tags - 1) / slotWords * 8
+}
+
+func (p *pageMem) tag(at int) uint64 {
+	tags, shift := slotOf(at)
+	return p[tags] >> shift & 0xFF
+}
+
+func (p *pageMem) setTag(at int, tag uint64) {
+	tags, shift := slotOf(at)
+	atomic.StoreUint64(&p[tags], p[tags]&^(0xFF<<shift)|tag<<shift)
+}
+
+// eachLive visits the word offsets of the live slots.
+func (p *pageMem) eachLive(visit func(at int)) {
+	for g := range uint64(pageGroups) {
+		for marks := p[g*groupWords] & topBits; marks != 0; marks &= marks - 1 {
+			visit(slotAt(g, marks))
+		}
+	}
+}
+
+// locate finds key's slot, or else where to put it: the first slot of its probe
+// sequence that is not live.
+func (p *pageMem) locate(key uint64) (at int, found bool) {
+	tag, hole := tagOf(key), -1
+	for i := range uint64(pageGroups) {
+		g := (key + i) % pageGroups
+		word := p[g*groupWords]
+		for marks := matching(word, tag); marks != 0; marks &= marks - 1 {
+			if at = slotAt(g, marks); p[at] == key && p.tag(at) == tag {
+				return at, true
+			}
+		}
+		if open := ^word & topBits; hole < 0 && open != 0 {
+			hole = slotAt(g, open)
+		}
+		if hasEmpty(word) != 0 {
+			break
+		}
+	}
+	return hole, false
+}
+
+// put fills a slot that is not live: holders, key, and the tag last.
+func (p *pageMem) put(at int, key, a, b uint64) {
+	atomic.StoreUint64(&p[at+1], a)
+	atomic.StoreUint64(&p[at+2], b)
+	atomic.StoreUint64(&p[at], key)
+	p.setTag(at, tagOf(key))
+}
+
+// drop makes a live slot dead, and reports whether it became empty rather than
+// deleted: in a group with an empty slot no probe goes further anyway.
+func (p *pageMem) drop(at int) (empty bool) {
+	tags, _ := slotOf(at)
+	tag := uint64(tagDeleted)
+	if hasEmpty(p[tags]) != 0 {
+		tag = tagEmpty
+	}
+	p.setTag(at, tag)
+	atomic.StoreUint64(&p[at], 0)
+	return tag == tagEmpty
+}
+
+// search is locate for readers: it reads the holder words of key.
+func (p *pageMem) search(key uint64) (a, b uint64, ok bool) {
+	tag := tagOf(key)
+	for i := range uint64(pageGroups) {
+		g := (key + i) % pageGroups
+		word := atomic.LoadUint64(&p[g*groupWords])
+		for marks := matching(word, tag); marks != 0; marks &= marks - 1 {
+			at := slotAt(g, marks)
+			if a, b, ok = p.read(at, key); ok {
+				return a, b, true
+			}
+		}
+		if hasEmpty(word) != 0 {
+			break
+		}
+	}
+	return 0, 0, false
+}
+
+// read takes the holder words of slot at if its key is and remains key.
+func (p *pageMem) read(at int, key uint64) (a, b uint64, ok bool) {
+	if atomic.LoadUint64(&p[at]) != key {
+		return 0, 0, false
+	}
+	a, b = atomic.LoadUint64(&p[at+1]), atomic.LoadUint64(&p[at+2])
+	return a, b, atomic.LoadUint64(&p[at]) == key
+}

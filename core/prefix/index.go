@@ -1,0 +1,484 @@
+package prefix
+
+import (
+	"errors"
+	"math"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+
+	"github.com/yardmaster/yardmaster/core/unit"
+)
+
+// Worker is an index's name for one incarnation of a worker: a small number,
+// an index into [Hits.Blocks]. It is given by [Index.Attach] and may be given to
+// another worker some time after [Index.Detach].
+type Worker uint16
+
+// MaxWorkers is the most workers an index can hold at once.
+const MaxWorkers = 1 << 14
+
+// ErrFull means that every worker number is taken, or still being swept.
+var ErrFull = errors.New("prefix: no free worker number")
+
+// Options configure an [Index]. The zero value has the documented defaults.
+type Options struct {
+	// Budget bounds the index's memory; 0 means 256 MiB. The smallest that works
+	// is about 1 MiB.
+	Budget unit.Bytes
+	// Workers bounds the workers attached at once; 0 means 1024. A block held by
+	// more than eight workers costs Workers/8 bytes more.
+	Workers int
+}
+
+// Index maps blocks to the workers that hold them. Create it with [New].
+// Store, Remove and the like are for one writer at a time, which the index
+// enforces by a mutex; Lookup is for any number of readers and takes no lock.
+type Index struct {
+	budget int64
+	pages  arena
+	meta   []pageMeta // by page number
+	rows   rowArena
+	shards [numShards]shard
+	cells  [1 << cellBits]uint8 // hash cell → shard
+
+	mu sync.Mutex // held by the writer; the fields down to owners are its own
+
+	slotOf      []uint16 // by Worker: its current slot; 0 is none
+	identity    []uint64 // by Worker, from Attach
+	slotDigest  []uint64 // by slot: what it adds to digest
+	freeWorkers []Worker // a stack
+	freeSlots   []uint16 // a stack
+	sweeping    sweep
+
+	owners []atomic.Uint32 // by slot: its Worker plus one; 0 is none, or one that is gone
+
+	blocks    atomic.Int64
+	held      atomic.Int64 // (block, holder) pairs, retired ones until swept
+	forgotten atomic.Int64
+	bytesUsed atomic.Int64
+	digest    atomic.Uint64
+}
+
+const (
+	cellBits   = 12
+	numShards  = 64
+	spareSlots = 64 // slots beyond one a worker, for those not yet swept
+)
+
+// shard is one part of hash space, an extendible hash table.
+type shard struct {
+	dir atomic.Pointer[directory]
+}
+
+// directory maps the leading depth bits of a hash, after the cell bits, to a
+// page. Entries are page numbers, read and written atomically.
+type directory struct {
+	depth   uint8
+	entries []uint32
+}
+
+type pageMeta struct {
+	depth   uint8 // bits of the hash that all its keys share
+	live    uint8
+	deleted uint8
+	hand    uint8 // where eviction goes on
+	inUse   bool
+}
+
+// New returns an empty index.
+func New(o Options) *Index {
+	if o.Budget <= 0 {
+		o.Budget = 256 << 20
+	}
+	if o.Workers <= 0 {
+		o.Workers = 1024
+	}
+	workers := min(o.Workers, MaxWorkers)
+	slots := 1 + workers + spareSlots // slot 0 is no worker
+	x := &Index{
+		budget:     int64(o.Budget),
+		slotOf:     make([]uint16, workers),
+		identity:   make([]uint64, workers),
+		slotDigest: make([]uint64, slots),
+		owners:     make([]atomic.Uint32, slots),
+	}
+	x.rows.words = (slots + 63) / 64
+	x.sweeping.retired = make([]bool, slots)
+	for s := slots - 1; s > 0; s-- {
+		x.freeSlots = append(x.freeSlots, uint16(s))
+	}
+	for w := workers - 1; w >= 0; w-- {
+		x.freeWorkers = append(x.freeWorkers, Worker(w))
+	}
+	x.cutShards()
+	for i := range x.shards {
+		d := &directory{entries: []uint32{x.newPage(0)}}
+		x.shards[i].dir.Store(d)
+	}
+	x.account()
+	return x
+}
+
+// cutShards gives shard k a width proportional to 2^(k/numShards).
+func (x *Index) cutShards() {
+	var total float64
+	for k := range numShards {
+		total += math.Exp2(float64(k) / numShards)
+	}
+	at, sum := 0, 0.0
+	for k := range numShards {
+		sum += math.Exp2(float64(k) / numShards)
+		for end := int(math.Round(sum / total * (1 << cellBits))); at < end; at++ {
+			x.cells[at] = uint8(k)
+		}
+	}
+}
+
+// place says where a key lives: its shard, and the bits that a directory uses,
+// left-aligned.
+func (x *Index) place(key uint64) (s *shard, dirBits uint64) {
+	m := key * 0x9E3779B97F4A7C15
+	return &x.shards[x.cells[m>>(64-cellBits)]], m << cellBits
+}
+
+func (d *directory) index(dirBits uint64) int {
+	return int(dirBits >> 1 >> (63 - d.depth)) // depth 0 is entry 0
+}
+
+// Attach gives a worker incarnation a number. identity names the incarnation in
+// digests, the same on every replica; its epoch will do. Errors: [ErrFull].
+func (x *Index) Attach(identity uint64) (Worker, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(x.freeWorkers) == 0 {
+		return 0, ErrFull
+	}
+	w := pop(&x.freeWorkers)
+	x.identity[w] = identity
+	x.bind(w)
+	return w, nil
+}
+
+func pop[T any](stack *[]T) T {
+	last := len(*stack) - 1
+	top := (*stack)[last]
+	*stack = (*stack)[:last]
+	return top
+}
+
+// bind gives w a slot, sweeping retired ones out first if none is left.
+func (x *Index) bind(w Worker) {
+	for len(x.freeSlots) == 0 {
+		x.sweepPages(math.MaxInt)
+	}
+	s := pop(&x.freeSlots)
+	x.slotOf[w] = s
+	x.owners[s].Store(uint32(w) + 1)
+}
+
+// Detach forgets a worker and all it holds, in constant time: lookups no longer
+// see it, [Index.Sweep] frees the memory.
+func (x *Index) Detach(w Worker) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.retire(w) {
+		x.freeWorkers = append(x.freeWorkers, w)
+	}
+}
+
+// Clear forgets all that a worker holds and keeps it attached. It takes constant
+// time unless more than 64 workers were lost or cleared since the last whole
+// sweep.
+func (x *Index) Clear(w Worker) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.retire(w) {
+		x.bind(w)
+	}
+}
+
+// slot is w's slot, or 0 when w is not attached.
+func (x *Index) slot(w Worker) uint16 {
+	if int(w) >= len(x.slotOf) {
+		return 0
+	}
+	return x.slotOf[w]
+}
+
+func (x *Index) retire(w Worker) bool {
+	s := x.slot(w)
+	if s == 0 {
+		return false
+	}
+	x.slotOf[w] = 0
+	x.owners[s].Store(0)
+	x.digest.Add(-x.slotDigest[s])
+	x.slotDigest[s] = 0
+	x.sweeping.add(s)
+	return true
+}
+
+// Store records that w holds the blocks. Storing again refreshes their age.
+func (x *Index) Store(w Worker, blocks []Hash) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if s := x.slot(w); s != 0 {
+		for _, h := range blocks {
+			x.store(uint64(h), s)
+		}
+		x.account()
+	}
+}
+
+func (x *Index) store(key uint64, s uint16) {
+	sh, dirBits := x.place(key)
+	for {
+		d := sh.dir.Load()
+		n := d.entries[d.index(dirBits)]
+		p := page(*x.pages.chunks.Load(), n)
+		at, found := p.locate(key)
+		if found {
+			x.addHolder(p, at, s)
+			return
+		}
+		m := &x.meta[n]
+		switch {
+		case at >= 0 && p.tag(at) == tagDeleted:
+			m.deleted--
+		case m.live+m.deleted >= pageMax:
+			x.makeRoom(sh, dirBits)
+			continue
+		}
+		m.live++
+		p.put(at, key, uint64(s), referenced)
+		x.blocks.Add(1)
+		x.countPair(key, s, 1)
+		return
+	}
+}
+
+// countPair enters (key, s) into the digest, or with sign -1 takes it out. A
+// retired slot has left the digest already.
+func (x *Index) countPair(key uint64, s uint16, sign uint64) {
+	x.held.Add(int64(sign))
+	w := x.owners[s].Load()
+	if w == 0 {
+		return
+	}
+	d := sign * pairDigest(key, x.identity[w-1])
+	x.slotDigest[s] += d
+	x.digest.Add(d)
+}
+
+// Remove records that w no longer holds the blocks. Unknown ones are no error:
+// the index may have forgotten them.
+func (x *Index) Remove(w Worker, blocks []Hash) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s := x.slot(w)
+	if s == 0 {
+		return
+	}
+	chunks := *x.pages.chunks.Load()
+	for _, h := range blocks {
+		key := uint64(h)
+		sh, dirBits := x.place(key)
+		d := sh.dir.Load()
+		n := d.entries[d.index(dirBits)]
+		p := page(chunks, n)
+		if at, found := p.locate(key); found {
+			x.dropHolder(n, p, at, s)
+		}
+	}
+	x.account()
+}
+
+// deleteSlot takes the block at p[at] out of the index.
+func (x *Index) deleteSlot(n uint32, p *pageMem, at int) {
+	m := &x.meta[n]
+	m.live--
+	x.blocks.Add(-1)
+	if !p.drop(at) {
+		m.deleted++
+	}
+}
+
+func (x *Index) newPage(depth uint8) uint32 {
+	n := x.pages.alloc()
+	if int(n) == len(x.meta) {
+		x.meta = append(x.meta, pageMeta{})
+	}
+	x.meta[n] = pageMeta{depth: depth, inUse: true}
+	p := page(*x.pages.chunks.Load(), n)
+	for tags := 0; tags < pageWords; tags += groupWords {
+		atomic.StoreUint64(&p[tags], 0)
+	}
+	return n
+}
+
+func (x *Index) freePage(n uint32) {
+	x.meta[n].inUse = false
+	x.pages.free = append(x.pages.free, n)
+}
+
+// makeRoom gives the page that dirBits lead to at least one empty slot more: by
+// dropping deleted slots, by a split, or, at the budget, by forgetting.
+func (x *Index) makeRoom(sh *shard, dirBits uint64) {
+	d := sh.dir.Load()
+	n := d.entries[d.index(dirBits)]
+	switch m := x.meta[n]; {
+	case m.deleted >= pageMax/4:
+		x.rebuild(sh, dirBits)
+	case x.affords() && m.depth < 48:
+		x.split(sh, dirBits)
+	default:
+		x.evict(n)
+		x.rebuild(sh, dirBits)
+	}
+}
+
+// affords reports whether a split fits the budget. It needs two pages, of which
+// one comes back, and perhaps a larger directory.
+func (x *Index) affords() bool {
+	if len(x.pages.free) >= 2 {
+		return true
+	}
+	return x.bytesUsed.Load()+chunkBytes <= x.budget
+}
+
+// rebuild copies a page without its deleted slots and puts the copy in its place.
+func (x *Index) rebuild(sh *shard, dirBits uint64) {
+	d := sh.dir.Load()
+	n := d.entries[d.index(dirBits)]
+	depth := x.meta[n].depth
+	fresh := x.newPage(depth)
+	x.copySlots(n, func(uint64) uint32 { return fresh })
+	x.meta[fresh].hand = x.meta[n].hand
+	x.point(d, dirBits, depth, fresh)
+	x.freePage(n)
+}
+
+// split replaces a page by two, one for each value of the next hash bit.
+func (x *Index) split(sh *shard, dirBits uint64) {
+	d := sh.dir.Load()
+	n := d.entries[d.index(dirBits)]
+	depth := x.meta[n].depth
+	if depth == d.depth {
+		d = d.doubled()
+		sh.dir.Store(d)
+	}
+	zero, one := x.newPage(depth+1), x.newPage(depth+1)
+	x.copySlots(n, func(key uint64) uint32 {
+		if _, b := x.place(key); b>>(63-depth)&1 == 1 {
+			return one
+		}
+		return zero
+	})
+	bit := uint64(1) << (63 - depth)
+	x.point(d, dirBits&^bit, depth+1, zero)
+	x.point(d, dirBits|bit, depth+1, one)
+	x.freePage(n)
+	x.account()
+}
+
+func (d *directory) doubled() *directory {
+	out := &directory{depth: d.depth + 1, entries: make([]uint32, 2*len(d.entries))}
+	for i, n := range d.entries {
+		out.entries[2*i], out.entries[2*i+1] = n, n
+	}
+	return out
+}
+
+// point makes every directory entry that shares the leading depth bits name page n.
+func (x *Index) point(d *directory, dirBits uint64, depth uint8, n uint32) {
+	span := 1 << (d.depth - depth)
+	first := d.index(dirBits) &^ (span - 1)
+	for i := first; i < first+span; i++ {
+		atomic.StoreUint32(&d.entries[i], n)
+	}
+}
+
+// copySlots copies the live slots of page n to the pages that to names, leaving
+// out retired holders. A slot's row of holders moves along.
+func (x *Index) copySlots(n uint32, to func(key uint64) uint32) {
+	chunks := *x.pages.chunks.Load()
+	from := page(chunks, n)
+	from.eachLive(func(at int) {
+		if x.sweeping.busy() && !x.scrub(n, from, at) {
+			return
+		}
+		key := from[at]
+		dst := to(key)
+		p := page(chunks, dst)
+		spot, _ := p.locate(key)
+		p.put(spot, key, from[at+1], from[at+2])
+		x.meta[dst].live++
+	})
+}
+
+// evict forgets up to an eighth of a page: the hand passes over slots, sparing
+// once those stored since it last came by.
+func (x *Index) evict(n uint32) {
+	p := page(*x.pages.chunks.Load(), n)
+	m := &x.meta[n]
+	for goal, steps := pageSlots/8, 0; goal > 0 && steps < 2*pageSlots; steps++ {
+		at := int(m.hand)/groupSlots*groupWords + 1 + int(m.hand)%groupSlots*slotWords
+		m.hand = (m.hand + 1) % pageSlots
+		if p.tag(at) < tagLive {
+			continue
+		}
+		if b := p[at+2]; b&referenced != 0 {
+			atomic.StoreUint64(&p[at+2], b&^referenced)
+			continue
+		}
+		x.forget(n, p, at)
+		goal--
+	}
+}
+
+func (x *Index) forget(n uint32, p *pageMem, at int) {
+	key := p[at]
+	x.eachHolder(p, at, func(s uint16) {
+		x.forgotten.Add(1)
+		x.countPair(key, s, ^uint64(0))
+	})
+	if p[at+1]&inRow != 0 {
+		x.rows.release(rowOf(p[at+1]))
+	}
+	x.deleteSlot(n, p, at)
+}
+
+func (x *Index) account() {
+	dirs := 0
+	for i := range x.shards {
+		dirs += 4 * len(x.shards[i].dir.Load().entries)
+	}
+	x.bytesUsed.Store(x.pages.bytes() + x.rows.bytes() + int64(dirs) + int64(len(x.meta))*5)
+}
+
+// Stats is what an index holds.
+type Stats struct {
+	Blocks    unit.Blocks // distinct blocks
+	Held      int64       // (block, worker) pairs
+	Bytes     unit.Bytes  // memory really used by tables
+	Forgotten int64       // pairs given up for the budget since the start
+}
+
+// Stats reads the gauges. It may be called beside a writer.
+func (x *Index) Stats() Stats {
+	return Stats{
+		Blocks: unit.Blocks(x.blocks.Load()), Held: x.held.Load(),
+		Bytes: unit.Bytes(x.bytesUsed.Load()), Forgotten: x.forgotten.Load(),
+	}
+}
+
+// Digest is a checksum of the set of (block, worker) pairs, independent of
+// their order, with attached workers named by their identity: equal on all
+// replicas that applied the same log.
+func (x *Index) Digest() uint64 { return x.digest.Load() }
+
+func pairDigest(key, identity uint64) uint64 {
+	hi, lo := bits.Mul64(key^0xA0761D6478BD642F, identity*0xE7037ED1A0B428DB^0x8EBC6AF09C88C6E3)
+	return hi ^ lo
+}

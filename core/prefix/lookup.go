@@ -1,0 +1,196 @@
+package prefix
+
+import (
+	"math/bits"
+	"sync/atomic"
+)
+
+// Hits is the answer to a lookup, in columns, and the scratch space that makes
+// the next lookup free of allocation. The zero value is ready to use. One Hits
+// serves one goroutine at a time.
+type Hits struct {
+	// Blocks is the number of leading blocks of the chain that a worker holds, by
+	// Worker. It may be shorter than the workers attached: those beyond hold none.
+	Blocks []int32
+	// Workers lists the workers with Blocks > 0, in no particular order.
+	Workers []Worker
+
+	alive []aliveSlot
+}
+
+// aliveSlot is a worker whose hit has not ended yet.
+type aliveSlot struct {
+	slot   uint16
+	worker Worker
+}
+
+// Of is the number of leading blocks that w holds.
+func (h *Hits) Of(w Worker) int {
+	if int(w) >= len(h.Blocks) {
+		return 0
+	}
+	return int(h.Blocks[w])
+}
+
+func (h *Hits) reset(workers int) {
+	for _, w := range h.Workers {
+		h.Blocks[w] = 0
+	}
+	h.Workers, h.alive = h.Workers[:0], h.alive[:0]
+	if len(h.Blocks) < workers {
+		h.Blocks = make([]int32, workers)
+	}
+}
+
+// end closes the hit of the alive worker i at blocks blocks.
+func (h *Hits) end(i, blocks int) {
+	h.Blocks[h.alive[i].worker] = int32(blocks)
+	h.alive[i] = h.alive[len(h.alive)-1]
+	h.alive = h.alive[:len(h.alive)-1]
+}
+
+// Lookup finds, for each worker, how many leading blocks of chain it holds. It
+// takes no lock and allocates only while h grows. Beside a writer each block is
+// answered as of some moment during the call.
+func (x *Index) Lookup(chain []Hash, h *Hits) {
+	h.reset(len(x.slotOf))
+	if len(chain) == 0 {
+		return
+	}
+	a, b, ok := x.find(uint64(chain[0]))
+	if !ok || !x.begin(h, a, b) {
+		return
+	}
+	done := 1
+	for done < len(chain) && len(h.alive) > 0 {
+		part := chain[done:min(done+ahead, len(chain))]
+		n := x.walk(part, h, done, &a, &b)
+		done += n
+		if n < len(part) {
+			break
+		}
+	}
+	for len(h.alive) > 0 {
+		h.end(len(h.alive)-1, done)
+	}
+}
+
+// ahead is how many blocks of a chain are read at once. Their cache misses
+// overlap, which is most of a long lookup's time.
+const ahead = 16
+
+// walk goes on with at most ahead blocks, the first of which is block base of
+// the chain. It returns how many of them were found before the first missing
+// one. a and b are the holder words of the block before, and become those of
+// the last one found.
+func (x *Index) walk(part []Hash, h *Hits, base int, a, b *uint64) int {
+	var numbers [ahead]uint32
+	var pages [ahead]*pageMem
+	var at [ahead]int
+	part = part[:min(len(part), ahead)]
+	for i, hash := range part {
+		numbers[i] = x.pageOf(uint64(hash))
+	}
+	chunks := *x.pages.chunks.Load() // after the numbers: it has them all
+	for i, hash := range part {
+		pages[i] = page(chunks, numbers[i])
+		g := uint64(hash) % pageGroups
+		marks := matching(atomic.LoadUint64(&pages[i][g*groupWords]), tagOf(uint64(hash)))
+		at[i] = slotAt(g, marks|1<<39) // the last slot will do where there is no mark
+	}
+	var keys, as, bs [ahead]uint64
+	for i := range part {
+		p, s := pages[i], at[i]
+		keys[i], as[i], bs[i] = atomic.LoadUint64(&p[s]), atomic.LoadUint64(&p[s+1]), atomic.LoadUint64(&p[s+2])
+	}
+	for i, hash := range part {
+		nextA, nextB, ok := as[i], bs[i]&^referenced, true
+		if keys[i] != uint64(hash) || atomic.LoadUint64(&pages[i][at[i]]) != uint64(hash) {
+			nextA, nextB, ok = x.find(uint64(hash))
+		}
+		if !ok {
+			return i
+		}
+		if nextA == *a && nextB == *b && nextA&inRow == 0 {
+			continue
+		}
+		*a, *b = nextA, nextB
+		if x.narrowHits(h, nextA, nextB, base+i); len(h.alive) == 0 {
+			return i
+		}
+	}
+	return len(part)
+}
+
+// begin makes the holders of the first block alive. It reports whether there
+// are any.
+func (x *Index) begin(h *Hits, a, b uint64) bool {
+	if a&inRow == 0 {
+		set, n := unpack(a, b)
+		for _, s := range set[:n] {
+			x.enliven(h, s)
+		}
+		return len(h.alive) > 0
+	}
+	row := x.readRow(a)
+	for i := range row {
+		for word := atomic.LoadUint64(&row[i]); word != 0; word &= word - 1 {
+			x.enliven(h, uint16(64*i+bits.TrailingZeros64(word)))
+		}
+	}
+	return len(h.alive) > 0
+}
+
+func (x *Index) enliven(h *Hits, s uint16) {
+	if owner := x.owners[s].Load(); owner != 0 {
+		w := Worker(owner - 1)
+		h.alive = append(h.alive, aliveSlot{s, w})
+		h.Workers = append(h.Workers, w)
+	}
+}
+
+// narrowHits ends the hits of alive workers that do not hold block i.
+func (x *Index) narrowHits(h *Hits, a, b uint64, i int) {
+	if a&inRow != 0 {
+		row := x.readRow(a)
+		for k := len(h.alive) - 1; k >= 0; k-- {
+			if s := h.alive[k].slot; atomic.LoadUint64(&row[s/64])>>(s%64)&1 == 0 {
+				h.end(k, i)
+			}
+		}
+		return
+	}
+	for k := len(h.alive) - 1; k >= 0; k-- {
+		if s := h.alive[k].slot; !hasLane(a, s) && !hasLane(b, s) {
+			h.end(k, i)
+		}
+	}
+}
+
+func (x *Index) readRow(a uint64) []uint64 {
+	return rowIn(*x.rows.chunks.Load(), x.rows.words, rowOf(a))
+}
+
+// pageOf is the page that may hold key.
+func (x *Index) pageOf(key uint64) uint32 {
+	sh, dirBits := x.place(key)
+	d := sh.dir.Load()
+	return atomic.LoadUint32(&d.entries[d.index(dirBits)])
+}
+
+// find reads a block's holder words, without the referenced bit. A page can be
+// replaced under a reader, so a miss counts only if the directory still names
+// the page that was searched.
+func (x *Index) find(key uint64) (a, b uint64, ok bool) {
+	n := x.pageOf(key)
+	for {
+		if a, b, ok = page(*x.pages.chunks.Load(), n).search(key); ok {
+			return a, b &^ referenced, true
+		}
+		again := x.pageOf(key)
+		if again == n {
+			return 0, 0, false
+		}
+		n = again
+	}
+}

@@ -1,0 +1,227 @@
+package edge
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/yardmaster/yardmaster/core/errs"
+	"github.com/yardmaster/yardmaster/core/unit"
+)
+
+// MaxModelName is the longest model name in bytes that a request may carry.
+const MaxModelName = 512
+
+// DefaultMaxDepth is the nesting that Parse allows when asked for 0.
+const DefaultMaxDepth = 128
+
+// Request is what a gateway knows of a generation request.
+type Request struct {
+	// Body is what the engine gets: the client's bytes, but for internal fields
+	// taken out and, after CountUsage, the usage option put in.
+	Body   []byte
+	Model  string
+	Stream bool
+	// WantsUsage says that the client asked for the usage event of a stream.
+	WantsUsage bool
+	// AddedUsage says that CountUsage made the engine send a usage event which
+	// the client does not expect.
+	AddedUsage bool
+	// MaxTokens is the client's limit of the output; 0 when it gave none.
+	MaxTokens unit.Tokens
+	// Prompt is the size of the messages or the prompt as JSON text.
+	Prompt unit.Bytes
+
+	options span // value of stream_options in Body; empty when absent
+}
+
+// span is the half-open byte range of a value; [0, 0) is none.
+type span struct{ from, to int }
+
+// Parse looks at a request body. It keeps body and does not change it. maxDepth
+// bounds the nesting; 0 means DefaultMaxDepth. Errors are *errs.Error of kind
+// BadRequest that name the field at fault.
+func Parse(body []byte, maxDepth int) (*Request, error) {
+	if maxDepth == 0 {
+		maxDepth = DefaultMaxDepth
+	}
+	if depth(body, maxDepth) > maxDepth {
+		return nil, bad("", "the request body is nested deeper than %d levels", maxDepth)
+	}
+	if !gjson.ValidBytes(body) {
+		return nil, bad("", "the request body is not valid JSON")
+	}
+	root := gjson.Parse(text(body))
+	if !root.IsObject() {
+		return nil, bad("", "the request body is not a JSON object")
+	}
+	r := &Request{Body: body}
+	fields, err := collect(root)
+	if err != nil {
+		return nil, err
+	}
+	if fields.internal {
+		r.Body = without(root, body)
+		root = gjson.Parse(text(r.Body))
+		if fields, err = collect(root); err != nil {
+			return nil, err
+		}
+	}
+	return r, r.read(fields)
+}
+
+// owned are the values of the fields the gateway reads, by place in ownedNames.
+type owned struct {
+	value    [len(ownedNames)]gjson.Result
+	internal bool // fields are present that no client may send
+}
+
+const (
+	fieldModel = iota
+	fieldStream
+	fieldOptions
+	fieldMaxTokens
+	fieldMaxCompletion
+	fieldMessages
+	fieldPrompt
+)
+
+var ownedNames = [...]string{"model", "stream", "stream_options", "max_tokens", "max_completion_tokens", "messages", "prompt"}
+
+// collect walks the top level once. A field of ours that stands there twice is
+// refused: engine and gateway might each believe another one. (For the internal
+// fields it does not matter, all are taken out.)
+func collect(root gjson.Result) (owned, error) {
+	var f owned
+	var err error
+	root.ForEach(func(key, value gjson.Result) bool {
+		name := key.Str
+		f.internal = f.internal || internalField(name)
+		for i := range ownedNames {
+			if ownedNames[i] != name {
+				continue
+			}
+			if f.value[i].Exists() {
+				err = bad(ownedNames[i], "the field %q occurs twice", ownedNames[i])
+				return false
+			}
+			f.value[i] = value
+		}
+		return true
+	})
+	return f, err
+}
+
+func (r *Request) read(f owned) error {
+	model := f.value[fieldModel]
+	switch {
+	case !model.Exists() || model.Type == gjson.Null:
+		return bad("model", "the field \"model\" is missing")
+	case model.Type != gjson.String || model.Str == "":
+		return bad("model", "the field \"model\" is not a non-empty string")
+	case len(model.Str) > MaxModelName:
+		return bad("model", "the model name is longer than %d bytes", MaxModelName)
+	}
+	r.Model = strings.Clone(model.Str) // it outlives the body
+	stream := f.value[fieldStream]
+	if stream.Exists() && stream.Type != gjson.Null && !stream.IsBool() {
+		return bad("stream", "the field \"stream\" is not true or false")
+	}
+	r.Stream = stream.Type == gjson.True
+	options := f.value[fieldOptions]
+	if options.Exists() {
+		if options.Type != gjson.Null && !options.IsObject() {
+			return bad("stream_options", "the field \"stream_options\" is not an object")
+		}
+		r.options = spanOf(options)
+		r.WantsUsage = r.Stream && options.Get("include_usage").Type == gjson.True
+	}
+	r.MaxTokens = max(positive(f.value[fieldMaxTokens]), positive(f.value[fieldMaxCompletion]))
+	r.Prompt = unit.Bytes(max(len(f.value[fieldMessages].Raw), len(f.value[fieldPrompt].Raw)))
+	return nil
+}
+
+// CountUsage makes the engine report the usage of a stream whose client did not
+// ask for it. The Watch marks the event that results, to be left out.
+func (r *Request) CountUsage() {
+	if !r.Stream || r.WantsUsage || r.AddedUsage {
+		return
+	}
+	r.AddedUsage = true
+	const option = `"include_usage":true`
+	options := gjson.Parse(text(r.Body[r.options.from:r.options.to]))
+	if !options.IsObject() {
+		const whole = `"stream_options":{` + option + `}`
+		if r.options.to > 0 { // null
+			r.splice(r.options, `{`+option+`}`)
+			return
+		}
+		open := strings.IndexByte(text(r.Body), '{') + 1
+		r.splice(span{open, open}, whole+",") // a model field follows
+		return
+	}
+	if given := options.Get("include_usage"); given.Exists() {
+		at := r.options.from + given.Index
+		r.splice(span{at, at + len(given.Raw)}, "true")
+		return
+	}
+	comma := ","
+	if len(options.Map()) == 0 {
+		comma = ""
+	}
+	inside := r.options.from + 1
+	r.splice(span{inside, inside}, option+comma)
+}
+
+// splice replaces a part of the body in a fresh copy.
+func (r *Request) splice(s span, with string) {
+	out := make([]byte, 0, len(r.Body)+len(with))
+	out = append(out, r.Body[:s.from]...)
+	out = append(out, with...)
+	r.Body = append(out, r.Body[s.to:]...)
+}
+
+// internalField reports whether a field commands the engine's side of a
+// disaggregated pair or pins a rank. Only a gateway may send such fields: they
+// name hosts and ports to dial.
+func internalField(name string) bool {
+	switch name {
+	case "kv_transfer_params", "ec_transfer_params", "disaggregated_params", "routed_dp_rank", "data_parallel_rank":
+		return true
+	}
+	return strings.HasPrefix(name, "bootstrap_")
+}
+
+// without is the object root of body less its internal fields. The members that
+// stay keep their bytes.
+func without(root gjson.Result, body []byte) []byte {
+	out := make([]byte, 0, len(body))
+	out = append(out, '{')
+	root.ForEach(func(key, value gjson.Result) bool {
+		if internalField(key.Str) {
+			return true
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(out, body[key.Index:spanOf(value).to]...)
+		return true
+	})
+	return append(out, '}')
+}
+
+func spanOf(v gjson.Result) span { return span{v.Index, v.Index + len(v.Raw)} }
+
+// positive is the value of a positive integer field, else 0. What a wrong value
+// deserves is the engine's to say.
+func positive(v gjson.Result) unit.Tokens {
+	if v.Type != gjson.Number || v.Num < 1 || v.Num > 1<<31 {
+		return 0
+	}
+	return unit.Tokens(v.Num)
+}
+
+func bad(param, format string, args ...any) error {
+	return &errs.Error{Kind: errs.BadRequest, Client: fmt.Sprintf(format, args...), Param: param}
+}

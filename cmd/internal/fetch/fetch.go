@@ -84,7 +84,7 @@ func (f Fetcher) Fetch(ctx context.Context, m Model) (string, error) {
 
 func (f Fetcher) say(format string, args ...any) {
 	if f.Out != nil {
-		fmt.Fprintf(f.Out, format+"\n", args...) //nolint:errcheck // progress only
+		fmt.Fprintf(f.Out, format+"\n", args...)
 	}
 }
 

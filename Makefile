@@ -1,0 +1,92 @@
+# Yardmaster. `make help` lists the targets; run, test and ci do their own set-up.
+
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+export CGO_ENABLED ?= 0
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+GOFLAGS_BUILD := -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+TOOL := go tool -modfile=cmd/internal/tools/go.mod
+# Number crunching: the race detector makes it many times slower and has one
+# goroutine a core to look at.
+NUMERIC := /gpu/cpu/(kernel|model|kernel/.*|model/.*)$$
+FUZZTIME ?= 10s
+THREADS ?= 1
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: build ## build, fetch the model, start everything on this machine and answer one question
+	@bin/yardmaster dev --ask 'What does a yardmaster do? Answer in one sentence.' || [ $$? -eq 130 ]
+
+.PHONY: build
+build: ## build bin/yardmaster, static
+	go build $(GOFLAGS_BUILD) -o bin/ ./cmd/yardmaster
+
+.PHONY: cross
+cross: ## build for the other platforms into dist/
+	GOOS=linux GOARCH=amd64 go build $(GOFLAGS_BUILD) -o dist/linux-amd64/ ./cmd/yardmaster
+	GOOS=linux GOARCH=arm64 go build $(GOFLAGS_BUILD) -o dist/linux-arm64/ ./cmd/yardmaster
+	GOOS=darwin GOARCH=arm64 go build $(GOFLAGS_BUILD) -o dist/darwin-arm64/ ./cmd/yardmaster
+
+# Tests that need the model skip, and say so, where it cannot be had.
+.PHONY: model
+model: build
+	@bin/yardmaster model fetch smollm2 || echo 'going on without the model'
+
+.PHONY: test
+test: model ## every test
+	go test -timeout 8m ./...
+
+.PHONY: race
+race: model ## every test but those of the kernels under the race detector
+	CGO_ENABLED=1 go test -race -timeout 15m $$(go list ./... | grep -vE '$(NUMERIC)')
+	go test -timeout 8m $$(go list ./... | grep -E '$(NUMERIC)')
+
+.PHONY: e2e
+e2e: model ## the system tests alone
+	go test -timeout 8m -count 1 ./cmd/internal/e2e/...
+
+.PHONY: soak
+soak: model ## the long form of the tests that kill things
+	YARDMASTER_SOAK=1 go test -timeout 30m -count 1 -run 'Kill' -v ./cmd/internal/e2e/...
+
+.PHONY: fuzz
+fuzz: ## run each fuzz target for FUZZTIME
+	@grep -rHoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sed -E 's|^\./(.*)/[^/]+:func (.*)$$|\1 \2|' | sort -u | \
+	while read -r dir target; do \
+		echo "fuzz $$dir $$target"; \
+		go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "./$$dir"; \
+	done
+
+.PHONY: bench
+bench: model ## measure the CPU engine and the price of disaggregation
+	bin/yardmaster bench engine --model smollm2 --threads $(THREADS) -o json
+	bin/yardmaster bench pd --model smollm2 -o json
+
+.PHONY: fmt
+fmt: ## format the tree
+	$(TOOL) gofumpt -w .
+
+.PHONY: lint
+lint: ## gofumpt, go vet, staticcheck and golangci-lint
+	@unformatted=$$($(TOOL) gofumpt -l .); [ -z "$$unformatted" ] || { echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; }
+	go vet ./...
+	$(TOOL) staticcheck ./...
+	$(TOOL) golangci-lint run --timeout 10m
+
+.PHONY: generate
+generate: ## write the generated files anew
+	go generate ./...
+
+.PHONY: tidy
+tidy: ## the house rules, and a go.mod that says what is used
+	go mod tidy -diff
+	go test -count 1 ./cmd/internal/tidy
+
+.PHONY: ci
+ci: build cross lint tidy race ## what a change must pass

@@ -1,0 +1,20 @@
+// Command yardmaster runs every role of Yardmaster: the planner, the gateway,
+// the worker, and all of them at once on one machine (dev). It is also the
+// command line to a running system: noun, then verb.
+//
+// Each file holds one noun. What a command does is built from the rooms by
+// cmd/internal/assemble; settings come from cmd/internal/config.
+package main
+
+import (
+	"context"
+	"os"
+)
+
+// version is set by the linker.
+var version = "devel"
+
+func main() {
+	a := &app{in: os.Stdin, out: os.Stdout, errs: os.Stderr, environ: os.Environ(), version: version}
+	os.Exit(a.run(context.Background(), os.Args[1:]))
+}

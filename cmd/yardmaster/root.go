@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/yardmaster/yardmaster/cmd/internal/config"
+)
+
+// app is one invocation: its streams, its environment, and what the global
+// flags said.
+type app struct {
+	in        io.Reader
+	out, errs io.Writer
+	environ   []string
+	version   string
+
+	file  string // --config
+	began bool   // a command's own code was reached: errors are no longer usage
+}
+
+// run executes one command line and returns the exit code.
+func (a *app) run(ctx context.Context, args []string) int {
+	root := a.root()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err != nil && !a.began {
+		err = usage(err)
+	}
+	if err != nil && !errors.Is(err, errInterrupted) {
+		fmt.Fprintf(a.errs, "yardmaster: %s\n", explain(err))
+	}
+	return exitCode(err)
+}
+
+// root builds the tree of commands.
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "yardmaster",
+		Short: "Place LLM requests on engines, prefill and decode apart, and move the KV between them",
+		Long: `Yardmaster stands between clients and LLM inference engines. It decides which
+worker computes which phase of each request and moves the KV cache between them.
+
+Exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 not found,
+4 unreachable, 5 partly done, 130 interrupted.`,
+		Example:       "  yardmaster dev\n  yardmaster planner --data-dir /var/lib/yardmaster\n  yardmaster worker --role decode --planner 10.0.0.1:8090",
+		Version:       a.versionLine(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		PersistentPreRun: func(*cobra.Command, []string) {
+			a.began = true
+		},
+	}
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.errs)
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.PersistentFlags().StringVar(&a.file, "config", "", "configuration file (YAML); "+config.EnvFile+" names one too")
+	root.AddCommand(a.configCommand(), a.modelCommand(), a.versionCommand())
+	return root
+}
+
+func (a *app) versionLine() string {
+	return fmt.Sprintf("yardmaster %s (%s, %s %s/%s)", a.version, commit(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// noun is a command that only groups verbs.
+func noun(name, short string, verbs ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{
+		Use:   name,
+		Short: short,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			text := fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath())
+			if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+				text += fmt.Sprintf("; did you mean %q?", near[0])
+			}
+			return usage(errors.New(text))
+		},
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.SuggestionsMinimumDistance = 2
+	c.AddCommand(verbs...)
+	return c
+}
+
+// load reads the settings of a command and says what looks odd.
+func (a *app) load(flags *config.Flags) (*config.Effective, error) {
+	src := config.Sources{File: a.file, Env: a.environ, Flags: flags}
+	if src.File == "" {
+		src.File = lookup(a.environ, config.EnvFile)
+	}
+	e, err := config.Load(src)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range e.Warnings {
+		fmt.Fprintf(a.errs, "yardmaster: warning: %s\n", w)
+	}
+	return e, nil
+}
+
+func lookup(environ []string, name string) string {
+	for _, entry := range environ {
+		if key, value, ok := strings.Cut(entry, "="); ok && key == name {
+			return value
+		}
+	}
+	return ""
+}
+
+// logger builds the process's log on stderr.
+func (a *app) logger(c config.Log) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
+		level = slog.LevelInfo // the table admits no other spelling
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	if c.Format == "json" {
+		return slog.New(slog.NewJSONHandler(a.errs, opts))
+	}
+	return slog.New(slog.NewTextHandler(a.errs, opts))
+}

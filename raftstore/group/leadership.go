@@ -1,0 +1,114 @@
+package group
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// drainNotify always has a hand free for the library's word on leadership. The
+// library blocks its main loop on that channel, so nothing else may happen
+// here.
+func (g *Group[R]) drainNotify() {
+	for {
+		select {
+		case led := <-g.changes:
+			if !led {
+				g.leading.Store(false)
+			}
+			replaceLatest(g.gained, led)
+		case <-g.ctx.Done():
+			return
+		}
+	}
+}
+
+// replaceLatest leaves v in ch, which holds one value and has one sender.
+func replaceLatest(ch chan bool, v bool) {
+	select {
+	case <-ch:
+	default:
+	}
+	ch <- v
+}
+
+// lead establishes each leadership before the node is called leading.
+func (g *Group[R]) lead() {
+	for {
+		select {
+		case led := <-g.gained:
+			for led {
+				led = g.establish()
+			}
+			g.leading.Store(false)
+			g.metrics.leader.Set(0)
+		case <-g.faulted:
+			g.metrics.leader.Set(0)
+			return
+		case <-g.ctx.Done():
+			return
+		}
+	}
+}
+
+// establish runs one leadership to its end and reports whether the next has
+// already begun.
+func (g *Group[R]) establish() (again bool) {
+	ctx, cancel := context.WithCancel(g.ctx)
+	defer cancel()
+	ready := make(chan struct{})
+	var prepare sync.WaitGroup
+	prepare.Go(func() { g.prepare(ctx, ready) })
+	defer prepare.Wait()
+	defer cancel()
+	for {
+		select {
+		case <-ready:
+			ready = nil
+			g.leading.Store(true)
+			g.metrics.leader.Set(1)
+			g.log.Info("leading", "term", g.raft.CurrentTerm())
+		case led := <-g.gained:
+			// A gain after a loss that was overwritten is a new term all the same.
+			g.leading.Store(false)
+			return led
+		case <-g.faulted:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// prepare applies what is committed and runs OnLead until it succeeds.
+func (g *Group[R]) prepare(ctx context.Context, ready chan<- struct{}) {
+	pause := 50 * time.Millisecond
+	for {
+		err := g.prepareOnce(ctx)
+		if err == nil {
+			close(ready)
+			return
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		g.log.Warn("leadership not established yet", "error", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, time.Second)
+	}
+}
+
+const prepareTimeout = 10 * time.Second
+
+func (g *Group[R]) prepareOnce(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
+	defer cancel()
+	if err := g.Barrier(ctx); err != nil {
+		return err
+	}
+	return g.cfg.OnLead(ctx)
+}

@@ -1,0 +1,178 @@
+package transport
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hashicorp/raft"
+)
+
+// ErrClosed means that the transport was closed, by a shutdown or by a guard.
+var ErrClosed = errors.New("raft transport is closed")
+
+// Inner is what Guard wraps: the library's in-memory and network transports
+// both qualify.
+type Inner interface {
+	raft.Transport
+	raft.WithPreVote
+	raft.WithClose
+}
+
+// Node is the part of a Raft node the guard looks at. *raft.Raft fulfils it.
+type Node interface {
+	State() raft.RaftState
+	CurrentTerm() uint64
+}
+
+// Guarded is a transport that keeps heartbeats from changing the node's term
+// behind its main loop.
+//
+// The library hands heartbeats to a callback on the network's goroutine, so
+// that a main loop waiting for the disk does not look dead. That callback also
+// adopts newer terms, at a moment when the main loop may be voting or leading
+// in the old one, and logs can diverge (hashicorp/raft#695). Here the callback
+// runs only when it cannot change anything but the time of last contact: the
+// node is a follower and the terms are equal. Every other heartbeat queues for
+// the main loop.
+type Guarded struct {
+	inner Inner
+	node  atomic.Pointer[Node]
+	// queue is what the library consumes: inner's requests and the heartbeats
+	// that were not let through.
+	queue chan raft.RPC
+	done  chan struct{}
+	pump  sync.WaitGroup
+	close sync.Once
+	err   error
+}
+
+// Guard wraps inner and owns it from now on. The caller must Close it.
+func Guard(inner Inner) *Guarded {
+	g := &Guarded{inner: inner, queue: make(chan raft.RPC), done: make(chan struct{})}
+	g.pump.Go(g.forward)
+	return g
+}
+
+// Watch names the node whose state decides about heartbeats. Until then all of
+// them queue.
+func (g *Guarded) Watch(n Node) { g.node.Store(&n) }
+
+func (g *Guarded) forward() {
+	for {
+		select {
+		case rpc := <-g.inner.Consumer():
+			g.enqueue(rpc)
+		case <-g.done:
+			return
+		}
+	}
+}
+
+func (g *Guarded) enqueue(rpc raft.RPC) {
+	select {
+	case g.queue <- rpc:
+	case <-g.done:
+		rpc.Respond(nil, ErrClosed)
+	}
+}
+
+// SetHeartbeatHandler installs the library's callback behind the guard.
+func (g *Guarded) SetHeartbeatHandler(cb func(raft.RPC)) {
+	g.inner.SetHeartbeatHandler(func(rpc raft.RPC) {
+		if cb != nil && g.harmless(rpc) {
+			cb(rpc)
+			return
+		}
+		g.enqueue(rpc)
+	})
+}
+
+func (g *Guarded) harmless(rpc raft.RPC) bool {
+	req, ok := rpc.Command.(*raft.AppendEntriesRequest)
+	node := g.node.Load()
+	return ok && node != nil && (*node).State() == raft.Follower && (*node).CurrentTerm() == req.Term
+}
+
+// Consumer is where the library takes its requests.
+func (g *Guarded) Consumer() <-chan raft.RPC { return g.queue }
+
+// LocalAddr is the inner transport's.
+func (g *Guarded) LocalAddr() raft.ServerAddress { return g.inner.LocalAddr() }
+
+// EncodePeer is the inner transport's.
+func (g *Guarded) EncodePeer(id raft.ServerID, addr raft.ServerAddress) []byte {
+	return g.inner.EncodePeer(id, addr)
+}
+
+// DecodePeer is the inner transport's.
+func (g *Guarded) DecodePeer(b []byte) raft.ServerAddress { return g.inner.DecodePeer(b) }
+
+// AppendEntriesPipeline opens a pipeline to a peer.
+func (g *Guarded) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
+	if g.closed() {
+		return nil, ErrClosed
+	}
+	return g.inner.AppendEntriesPipeline(id, target)
+}
+
+// AppendEntries calls a peer.
+func (g *Guarded) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	if g.closed() {
+		return ErrClosed
+	}
+	return g.inner.AppendEntries(id, target, args, resp)
+}
+
+// RequestVote calls a peer.
+func (g *Guarded) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+	if g.closed() {
+		return ErrClosed
+	}
+	return g.inner.RequestVote(id, target, args, resp)
+}
+
+// RequestPreVote calls a peer.
+func (g *Guarded) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+	if g.closed() {
+		return ErrClosed
+	}
+	return g.inner.RequestPreVote(id, target, args, resp)
+}
+
+// InstallSnapshot calls a peer.
+func (g *Guarded) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	if g.closed() {
+		return ErrClosed
+	}
+	return g.inner.InstallSnapshot(id, target, args, resp, data)
+}
+
+// TimeoutNow calls a peer.
+func (g *Guarded) TimeoutNow(id raft.ServerID, target raft.ServerAddress, args *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
+	if g.closed() {
+		return ErrClosed
+	}
+	return g.inner.TimeoutNow(id, target, args, resp)
+}
+
+// Close ends the transport: peers are neither called nor answered any more. It
+// may be called again.
+func (g *Guarded) Close() error {
+	g.close.Do(func() {
+		close(g.done)
+		g.err = g.inner.Close()
+		g.pump.Wait()
+	})
+	return g.err
+}
+
+func (g *Guarded) closed() bool {
+	select {
+	case <-g.done:
+		return true
+	default:
+		return false
+	}
+}

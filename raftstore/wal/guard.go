@@ -1,0 +1,164 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+var (
+	// ErrStalled means that the disk did not finish a write in time.
+	ErrStalled = errors.New("disk stalled")
+	// ErrFailed means that the store reported an error.
+	ErrFailed = errors.New("disk failed")
+)
+
+// Guarded is a Store whose writes end by a deadline. After the first failure
+// it refuses every write: a write that was given up may still reach the disk,
+// so what Raft believes to be in the log and what is there can differ until
+// the store is opened anew.
+type Guarded struct {
+	inner    Store
+	deadline time.Duration
+	onFault  func(error)
+
+	mu     sync.Mutex
+	fault  error
+	writes sync.WaitGroup // writes still inside inner, given up or not
+}
+
+// Guard wraps inner. onFault is called once, from the failing call, before that
+// call returns; it must not block and must not call the store.
+func Guard(inner Store, deadline time.Duration, onFault func(error)) *Guarded {
+	return &Guarded{inner: inner, deadline: deadline, onFault: onFault}
+}
+
+// StoreLog stores one entry within the deadline.
+func (g *Guarded) StoreLog(l *raft.Log) error { return g.StoreLogs([]*raft.Log{l}) }
+
+// StoreLogs stores entries within the deadline. The entries must not change
+// afterwards, not even after an error.
+func (g *Guarded) StoreLogs(logs []*raft.Log) error {
+	return g.write("store entries", func() error { return g.inner.StoreLogs(logs) })
+}
+
+// DeleteRange deletes entries within the deadline.
+func (g *Guarded) DeleteRange(minIndex, maxIndex uint64) error {
+	return g.write("delete entries", func() error { return g.inner.DeleteRange(minIndex, maxIndex) })
+}
+
+// Set stores a small value within the deadline.
+func (g *Guarded) Set(key, val []byte) error {
+	return g.write("store a value", func() error { return g.inner.Set(key, val) })
+}
+
+// SetUint64 stores a number within the deadline. It ends the calling goroutine
+// when it fails: the Raft library has no answer to a term that cannot be stored
+// but to panic, which would take down a gateway that shares the process.
+func (g *Guarded) SetUint64(key []byte, val uint64) error {
+	if err := g.write("store a value", func() error { return g.inner.SetUint64(key, val) }); err != nil {
+		runtime.Goexit()
+	}
+	return nil
+}
+
+// GetLog reads an entry. A missing entry is raft.ErrLogNotFound; any other
+// failure is a fault, and ends the calling goroutine as SetUint64 does.
+func (g *Guarded) GetLog(index uint64, l *raft.Log) error {
+	err := g.inner.GetLog(index, l)
+	if err != nil && !errors.Is(err, raft.ErrLogNotFound) {
+		_ = g.fail(fmt.Errorf("%w: read entry %d: %w", ErrFailed, index, err))
+		runtime.Goexit()
+	}
+	return err //nolint:wrapcheck // the library compares it by identity
+}
+
+// Get reads a small value.
+func (g *Guarded) Get(key []byte) ([]byte, error) { return g.inner.Get(key) }
+
+// GetUint64 reads a number.
+func (g *Guarded) GetUint64(key []byte) (uint64, error) { return g.inner.GetUint64(key) }
+
+// FirstIndex is the first stored index, 0 when there is none.
+func (g *Guarded) FirstIndex() (uint64, error) { return g.inner.FirstIndex() }
+
+// LastIndex is the last stored index, 0 when there is none.
+func (g *Guarded) LastIndex() (uint64, error) { return g.inner.LastIndex() }
+
+// IsMonotonic passes on whether the store refuses gaps.
+func (g *Guarded) IsMonotonic() bool { return g.inner.IsMonotonic() }
+
+// Fault is why writes are refused, or nil.
+func (g *Guarded) Fault() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.fault
+}
+
+// Close refuses further writes and closes the store. A write that hangs is
+// waited for no longer than the deadline; the store then stays open until the
+// process ends, and the error is ErrStalled.
+func (g *Guarded) Close() error {
+	g.mu.Lock()
+	if g.fault == nil {
+		g.fault = errors.New("store is closed")
+	}
+	g.mu.Unlock()
+	done := make(chan error, 1)
+	go func() {
+		g.writes.Wait()
+		done <- g.inner.Close()
+	}()
+	timer := time.NewTimer(g.deadline)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		return fmt.Errorf("%w: the log was not closed within %v", ErrStalled, g.deadline)
+	}
+}
+
+func (g *Guarded) write(what string, f func() error) error {
+	g.mu.Lock()
+	if err := g.fault; err != nil {
+		g.mu.Unlock()
+		return fmt.Errorf("%s: store is out of use: %w", what, err)
+	}
+	g.writes.Add(1)
+	g.mu.Unlock()
+
+	done := make(chan error, 1)
+	go func() {
+		defer g.writes.Done()
+		done <- f()
+	}()
+	timer := time.NewTimer(g.deadline)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		if err != nil {
+			return g.fail(fmt.Errorf("%w: %s: %w", ErrFailed, what, err))
+		}
+		return nil
+	case <-timer.C:
+		return g.fail(fmt.Errorf("%w: %s took longer than %v", ErrStalled, what, g.deadline))
+	}
+}
+
+func (g *Guarded) fail(err error) error {
+	g.mu.Lock()
+	first := g.fault == nil
+	if first {
+		g.fault = err
+	}
+	g.mu.Unlock()
+	if first {
+		g.onFault(err)
+	}
+	return err
+}

@@ -1,0 +1,140 @@
+package load
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/core/unit"
+)
+
+// Key names one incarnation of a worker.
+type Key struct {
+	ID    fleet.WorkerID
+	Epoch fleet.Epoch
+}
+
+// Phase is what a worker is doing for a request.
+type Phase uint8
+
+// The phases.
+const (
+	Prefill Phase = iota // computing a prompt
+	Decode               // generating, or waiting for moved KV
+	phases
+)
+
+// String is the phase's name in metrics.
+func (p Phase) String() string { return [...]string{"prefill", "decode"}[p] }
+
+// Slot is what this gateway has going on with one incarnation. It is safe for
+// concurrent use.
+type Slot struct {
+	Key      Key
+	requests [phases]atomic.Int64
+	prompt   atomic.Int64 // tokens of prompts not computed yet
+	gauges   [phases]measure.Gauge
+	ejected  ejection
+}
+
+// Requests is the number of requests in flight in phase p.
+func (s *Slot) Requests(p Phase) int { return int(s.requests[p].Load()) }
+
+// InFlight is the number of requests in flight in all phases.
+func (s *Slot) InFlight() int { return s.Requests(Prefill) + s.Requests(Decode) }
+
+// QueuedPrompt is the uncached prompt tokens sent and not known to be computed.
+func (s *Slot) QueuedPrompt() unit.Tokens { return unit.Tokens(s.prompt.Load()) }
+
+// Reserve counts a request that begins in phase p with prompt tokens to
+// compute. The reservation must be closed.
+func (s *Slot) Reserve(p Phase, prompt unit.Tokens) *Reservation {
+	r := &Reservation{slot: s}
+	r.state.Store(int64(p))
+	r.prompt.Store(int64(max(prompt, 0)))
+	s.prompt.Add(r.prompt.Load())
+	s.move(p, 1)
+	return r
+}
+
+func (s *Slot) move(p Phase, by int64) {
+	s.requests[p].Add(by)
+	s.gauges[p].Add(float64(by))
+}
+
+// Reservation is one request's share of a slot. It is safe for concurrent use.
+type Reservation struct {
+	slot   *Slot
+	state  atomic.Int64 // the Phase, or closed
+	prompt atomic.Int64 // tokens still counted
+}
+
+const closed = -1
+
+// FirstToken says that the prompt is computed: its tokens no longer queue, and
+// the request counts as decoding.
+func (r *Reservation) FirstToken() {
+	if r.state.CompareAndSwap(int64(Prefill), int64(Decode)) {
+		r.slot.move(Prefill, -1)
+		r.slot.move(Decode, 1)
+	}
+	r.settlePrompt()
+}
+
+// Close gives the share back. Closing again does nothing, so that a path may
+// close early and a deferred Close still covers the others.
+func (r *Reservation) Close() {
+	phase := r.state.Swap(closed)
+	if phase == closed {
+		return
+	}
+	r.slot.move(Phase(phase), -1)
+	r.settlePrompt()
+}
+
+func (r *Reservation) settlePrompt() { r.slot.prompt.Add(-r.prompt.Swap(0)) }
+
+// Backoff says for how long an unreachable worker is left out: First after the
+// first failure, twice as long after each further one, at most Longest.
+type Backoff struct{ First, Longest time.Duration }
+
+// ejection is the passive ejection of one incarnation.
+type ejection struct {
+	until    atomic.Int64 // unix nanoseconds
+	failures atomic.Int64 // since the last success
+}
+
+// Eject leaves the incarnation out until now plus the backoff's next step. It
+// reports whether the worker was in service before, so that a burst of failures
+// which began together counts once.
+func (s *Slot) Eject(now time.Time, b Backoff) bool {
+	until := s.ejected.until.Load()
+	if now.UnixNano() < until {
+		return false
+	}
+	n := s.ejected.failures.Load()
+	wait := b.Longest
+	if n < 30 && b.First<<n < b.Longest {
+		wait = b.First << n
+	}
+	if !s.ejected.until.CompareAndSwap(until, now.Add(wait).UnixNano()) {
+		return false
+	}
+	s.ejected.failures.Add(1)
+	return true
+}
+
+// Reached says that the incarnation answered: it is in service again.
+func (s *Slot) Reached() {
+	if s.ejected.failures.Load() != 0 {
+		s.ejected.failures.Store(0)
+		s.ejected.until.Store(0)
+	}
+}
+
+// Ejected reports whether the incarnation is left out at now.
+func (s *Slot) Ejected(now time.Time) bool {
+	until := s.ejected.until.Load()
+	return until != 0 && now.UnixNano() < until
+}

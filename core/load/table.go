@@ -1,0 +1,83 @@
+package load
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/measure"
+)
+
+// Columns are the slots of a view's workers: Slots[i] belongs to
+// View.Workers[i]. They are immutable; the slots are live.
+type Columns struct {
+	View  *fleet.View
+	Slots []*Slot
+}
+
+// Table holds the slots. It is safe for concurrent use.
+type Table struct {
+	registry *measure.Registry
+	current  atomic.Pointer[Columns]
+
+	mu    sync.Mutex
+	slots map[Key]*Slot
+}
+
+// NewTable makes an empty table that shows its counts in registry.
+func NewTable(registry *measure.Registry) *Table {
+	return &Table{registry: registry, slots: map[Key]*Slot{}}
+}
+
+// Columns lines the slots up with view. For the view it was last called with
+// that is one load; a new view makes slots for new incarnations and forgets
+// those that are gone and have nothing in flight.
+func (t *Table) Columns(view *fleet.View) *Columns {
+	if c := t.current.Load(); c != nil && c.View == view {
+		return c
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := &Columns{View: view, Slots: make([]*Slot, len(view.Workers))}
+	live := make(map[Key]bool, len(view.Workers))
+	for i := range view.Workers {
+		key := Key{view.Workers[i].ID, view.Workers[i].Epoch}
+		live[key] = true
+		c.Slots[i] = t.slot(key)
+	}
+	if old := t.current.Load(); old != nil && old.View.Index > view.Index {
+		return c // a late reader of an older view decides nothing for the others
+	}
+	for key, s := range t.slots {
+		if !live[key] && s.InFlight() == 0 {
+			delete(t.slots, key)
+		}
+	}
+	t.current.Store(c)
+	return c
+}
+
+// slot finds or makes the slot of key. The caller holds the lock.
+func (t *Table) slot(key Key) *Slot {
+	s := t.slots[key]
+	if s == nil {
+		s = &Slot{Key: key}
+		for p := range phases {
+			s.gauges[p] = t.registry.Gauge(measure.WorkerInFlight, string(key.ID), p.String())
+		}
+		t.slots[key] = s
+	}
+	return s
+}
+
+// InFlight is the number of requests in flight on all incarnations, departed
+// ones included.
+func (t *Table) InFlight() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := 0
+	for _, s := range t.slots {
+		n += s.InFlight()
+	}
+	return n
+}

@@ -1,0 +1,97 @@
+package admit
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/yardmaster/yardmaster/core/errs"
+	"github.com/yardmaster/yardmaster/core/unit"
+)
+
+// ErrFull means that a bound of the gate is reached. Errors that wrap it are
+// *errs.Error of kind Saturated: the client may come back.
+var ErrFull = errors.New("gate is full")
+
+// retryAfter is what a refused client is told to wait: in-flight work turns
+// over within a second or the gateway is not the bottleneck.
+const retryAfter = time.Second
+
+// Config bounds a gate. A zero field takes its default.
+type Config struct {
+	// MaxInFlight is the most requests at once; default 8192.
+	MaxInFlight int
+	// MaxBodyBytes is the most memory that their bodies hold; default 1 GiB.
+	MaxBodyBytes unit.Bytes
+}
+
+// Gate admits requests. It is safe for concurrent use.
+type Gate struct {
+	maxRequests, maxBytes int64
+	requests, bytes       atomic.Int64
+}
+
+// New makes a gate.
+func New(c Config) *Gate {
+	g := &Gate{maxRequests: int64(c.MaxInFlight), maxBytes: int64(c.MaxBodyBytes)}
+	if g.maxRequests <= 0 {
+		g.maxRequests = 8192
+	}
+	if g.maxBytes <= 0 {
+		g.maxBytes = 1 << 30
+	}
+	return g
+}
+
+// Enter admits one request. On success the Pass must be closed.
+func (g *Gate) Enter() (*Pass, error) {
+	if g.requests.Add(1) > g.maxRequests {
+		g.requests.Add(-1)
+		return nil, full("the gateway is serving as many requests as it may", "requests in flight", g.maxRequests)
+	}
+	return &Pass{gate: g}, nil
+}
+
+// InFlight is the number of requests inside.
+func (g *Gate) InFlight() int { return int(g.requests.Load()) }
+
+// Pass is one request's admission. Its methods are called by one goroutine.
+type Pass struct {
+	gate   *Gate
+	held   int64
+	closed bool
+}
+
+// Hold counts n more bytes of body, before the memory is taken.
+func (p *Pass) Hold(n unit.Bytes) error {
+	if p.gate.bytes.Add(int64(n)) > p.gate.maxBytes {
+		p.gate.bytes.Add(-int64(n))
+		return full("the gateway is holding as many request bytes as it may", "body bytes", p.gate.maxBytes)
+	}
+	p.held += int64(n)
+	return nil
+}
+
+// Release gives the body's bytes back before the request ends.
+func (p *Pass) Release() {
+	p.gate.bytes.Add(-p.held)
+	p.held = 0
+}
+
+// Close ends the admission. Closing again does nothing.
+func (p *Pass) Close() {
+	if p.closed {
+		return
+	}
+	p.closed = true
+	p.Release()
+	p.gate.requests.Add(-1)
+}
+
+func full(client, what string, limit int64) error {
+	return &errs.Error{
+		Kind: errs.Saturated, Client: client, RetryAfter: retryAfter,
+		Cause: fmt.Errorf("%w: %d %s", ErrFull, limit, what),
+	}
+}

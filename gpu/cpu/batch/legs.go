@@ -2,8 +2,10 @@ package batch
 
 import "github.com/yardmaster/yardmaster/gpu/cpu/kv"
 
-// Exporter carries a prefill leg's KV away as it is computed. Its methods are
-// called by the engine's goroutine, in order, and must not block.
+// Exporter carries a prefill leg's KV away as it is computed. Its methods, but
+// for From, are called by the engine's goroutine, in order, and must not block.
+// Once Submit has accepted the request, exactly one of Finish and Abort is
+// called.
 type Exporter interface {
 	// From is the first token position the destination lacks, known before the
 	// request is submitted. It is a multiple of the block size.
@@ -28,14 +30,19 @@ type Destination struct {
 	Gens   []uint32     // their generations
 }
 
-// Importer brings a decode leg's KV from elsewhere.
+// Importer brings a decode leg's KV from elsewhere. Once Submit has accepted the
+// request, Start is called, or Cancel, or Start and later Cancel, each at most
+// once.
 type Importer interface {
 	// Start begins. It must not block. When the transfer is over it calls done
 	// once, from any goroutine: with the last position's hidden state [Dim] when
 	// every page was written and verified, or with the reason it was not. After
-	// done nothing writes to the destination.
+	// done nothing writes to the destination. The engine copies hidden. An error
+	// that is a Reasoned names its reason.
 	Start(dst Destination, done func(hidden []float32, err error))
 	// Cancel ends the transfer. When it returns nothing writes to the destination
-	// and done has been called.
+	// and done, if Start was called, has been called. It may block. Without Start
+	// it says that nothing is to be moved: the engine has the prompt's KV already,
+	// or the request ended before it had blocks.
 	Cancel()
 }

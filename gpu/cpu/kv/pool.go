@@ -83,6 +83,15 @@ func (p *Pool) Page(layer int, b BlockID) []byte {
 	return p.mem[at : at+n : at+n]
 }
 
+// Pages is the memory of n adjacent blocks from b in layer, one page after the
+// other. It panics when any is out of range.
+func (p *Pool) Pages(layer int, b BlockID, n int) []byte {
+	first, last := p.Page(layer, b), p.Page(layer, b+BlockID(n-1))
+	at := (layer*p.Blocks + int(b)) * len(first)
+	end := at + (n-1)*len(first) + len(last)
+	return p.mem[at:end:end]
+}
+
 // PlaneF32 is the keys (v = 0) or values (v = 1) of a page of an F32 pool,
 // [kv head][token][head dim].
 func (p *Pool) PlaneF32(layer int, b BlockID, v int) []float32 {

@@ -5,7 +5,8 @@ SHELL       := bash
 export CGO_ENABLED ?= 0
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-GOFLAGS_BUILD := -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
+GOFLAGS_BUILD := -trimpath -ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)'
 TOOL := go tool -modfile=cmd/internal/tools/go.mod
 # Number crunching: the race detector makes it many times slower and has one
 # goroutine a core to look at.

@@ -11,10 +11,13 @@ import (
 	"os"
 )
 
-// version is set by the linker.
-var version = "devel"
+// version and commit are set by the linker.
+var (
+	version = "devel"
+	commit  = ""
+)
 
 func main() {
-	a := &app{in: os.Stdin, out: os.Stdout, errs: os.Stderr, environ: os.Environ(), version: version}
+	a := &app{in: os.Stdin, out: os.Stdout, errs: os.Stderr, environ: os.Environ(), version: version, commit: commit}
 	os.Exit(a.run(context.Background(), os.Args[1:]))
 }

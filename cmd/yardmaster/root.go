@@ -21,6 +21,7 @@ type app struct {
 	out, errs io.Writer
 	environ   []string
 	version   string
+	commit    string
 
 	file  string // --config
 	began bool   // a command's own code was reached: errors are no longer usage
@@ -68,7 +69,7 @@ Exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 not found,
 }
 
 func (a *app) versionLine() string {
-	return fmt.Sprintf("yardmaster %s (%s, %s %s/%s)", a.version, commit(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("yardmaster %s (%s, %s %s/%s)", a.version, a.revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // noun is a command that only groups verbs.

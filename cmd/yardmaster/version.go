@@ -22,7 +22,7 @@ func (a *app) versionCommand() *cobra.Command {
 		Example: "  yardmaster version -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			info := versionInfo{a.version, commit(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+			info := versionInfo{a.version, a.revision(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
 			return out.print(a.out, info, []string{"VERSION", "COMMIT", "GO", "PLATFORM"}, [][]string{{info.Version, info.Commit, info.Go, info.Platform}})
 		},
 	}
@@ -30,8 +30,12 @@ func (a *app) versionCommand() *cobra.Command {
 	return c
 }
 
-// commit is the revision that the binary was built from.
-func commit() string {
+// revision is the commit that the binary was built from: the one the linker
+// was told, else the one that the Go command noted.
+func (a *app) revision() string {
+	if a.commit != "" {
+		return a.commit
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"

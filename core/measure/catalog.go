@@ -97,6 +97,8 @@ var (
 	Transfers = Desc{Name: "yardmaster_transfers_total", Type: CounterType, Labels: []string{"transport", "outcome"}, Help: "Finished transfers by outcome."}
 	// TransferRejects counts frames refused by reason (checksum, generation, epoch, bounds, unknown).
 	TransferRejects = Desc{Name: "yardmaster_transfer_rejected_frames_total", Type: CounterType, Labels: []string{"reason"}, Help: "KV frames refused by reason."}
+	// TransferQuarantined is pages of failed transfers that a write may still read.
+	TransferQuarantined = Desc{Name: "yardmaster_transfer_quarantined_bytes", Type: GaugeType, Help: "KV bytes of failed transfers held until nothing reads them. It returns to zero."}
 	// Recomputes counts decode legs that computed the prompt themselves.
 	Recomputes = Desc{Name: "yardmaster_recomputes_total", Type: CounterType, Labels: []string{"reason"}, Help: "Prompts recomputed on the decode worker because a transfer failed."}
 )

@@ -1,0 +1,191 @@
+package pd_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/yardmaster/yardmaster/core/engine"
+	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/gpu/cpu/batch"
+	"github.com/yardmaster/yardmaster/gpu/cpu/batch/batchtest"
+	"github.com/yardmaster/yardmaster/gpu/cpu/pd"
+	"github.com/yardmaster/yardmaster/gpu/cpu/sample"
+	"github.com/yardmaster/yardmaster/gpu/transfer"
+	"github.com/yardmaster/yardmaster/gpu/transfer/tcp"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	testLease = time.Second
+	kvBlocks  = 64
+)
+
+// worker is an engine with its transfer endpoint, as a worker process has them.
+type worker struct {
+	t        testing.TB
+	id       fleet.WorkerID
+	epoch    fleet.Epoch
+	engine   *batch.Engine
+	registry measure.Registry
+	options  tcp.Options
+	endpoint *tcp.Endpoint
+	legs     *pd.Legs
+}
+
+// tuning is what a test changes about its workers.
+type tuning struct {
+	runner  batchtest.Runner
+	options tcp.Options
+	blocks  int
+}
+
+func newWorker(t testing.TB, id fleet.WorkerID, tune tuning) *worker {
+	t.Helper()
+	if tune.blocks == 0 {
+		tune.blocks = kvBlocks
+	}
+	w := &worker{t: t, id: id, epoch: 1, options: tune.options}
+	runner := tune.runner
+	var err error
+	w.engine, err = batch.New(&runner, batch.Options{KVBlocks: tune.blocks, TokenBudget: 48, MaxRunning: 8, Registry: &w.registry})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.options.Memory = pd.NewMemory(w.engine.Pool(), w.engine.Cache(), runner.Dim(), "test")
+	w.options.Registry = &w.registry
+	if w.options.Lease == 0 {
+		w.options.Lease = testLease
+	}
+	w.listen()
+	t.Cleanup(w.close)
+	return w
+}
+
+// listen opens an endpoint for the worker's present epoch.
+func (w *worker) listen() {
+	w.t.Helper()
+	id, epoch := w.id, w.epoch
+	w.options.Self = func() (fleet.WorkerID, fleet.Epoch) { return id, epoch }
+	endpoint, err := tcp.Listen(w.t.Context(), "127.0.0.1:0", w.options)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.endpoint, w.legs = endpoint, pd.New(endpoint.Node())
+}
+
+func (w *worker) close() {
+	if err := w.endpoint.Close(); err != nil && !errors.Is(err, context.Canceled) {
+		w.t.Logf("close: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := w.engine.Close(ctx); err != nil {
+		w.t.Errorf("%s: %v", w.id, err)
+	}
+	if free := w.engine.Cache().Counts().Free; free != w.engine.Pool().Blocks {
+		w.t.Errorf("%s: %d of %d blocks free at the end", w.id, free, w.engine.Pool().Blocks)
+	}
+	if n := w.endpoint.Node().Live(); n != 0 {
+		w.t.Errorf("%s: %d transfers left", w.id, n)
+	}
+	if q := w.registry.Gauge(measure.TransferQuarantined).Value(); q != 0 {
+		w.t.Errorf("%s: %v bytes quarantined at the end", w.id, q)
+	}
+}
+
+func (w *worker) peer() engine.Peer {
+	return engine.Peer{ID: w.id, Epoch: w.epoch, Transfer: w.endpoint.Addr().String()}
+}
+
+// outcome is what a client would see, and how it came about.
+type outcome struct {
+	text    []int32
+	kv      string
+	prefill error
+	err     error
+}
+
+// disaggregated runs both legs at once, as a gateway does.
+func disaggregated(ctx context.Context, id uint64, p, d *worker, peerOfD engine.Peer, req batch.Request) outcome {
+	return legs(ctx, id, p, d, peerOfD, d.peer(), req, req.Prompt)
+}
+
+func legs(ctx context.Context, id uint64, p, d *worker, toP, toD engine.Peer, req batch.Request, prefillPrompt []int32) outcome {
+	var out outcome
+	var wg sync.WaitGroup
+	wg.Go(func() { out.prefill = prefill(ctx, id, p, toD, prefillPrompt) })
+	req.Import = d.legs.Import(id, toP)
+	out.text, out.kv, out.err = generate(ctx, d.engine, &req)
+	wg.Wait()
+	return out
+}
+
+func prefill(ctx context.Context, id uint64, p *worker, toD engine.Peer, prompt []int32) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	exporter, err := p.legs.Export(ctx, id, toD, prompt)
+	if err != nil {
+		return err
+	}
+	_, _, err = generate(ctx, p.engine, &batch.Request{Prompt: prompt, Export: exporter})
+	if err != nil {
+		exporter.Abort(err, func() {})
+		return err
+	}
+	return exporter.(*pd.Exporter).Wait(ctx)
+}
+
+func generate(ctx context.Context, e *batch.Engine, req *batch.Request) (text []int32, kv string, err error) {
+	stream, err := e.Submit(ctx, req)
+	if err != nil {
+		return nil, "", err
+	}
+	for {
+		ev, err := stream.Recv(context.WithoutCancel(ctx))
+		if errors.Is(err, io.EOF) {
+			return text, stream.KV(), nil
+		}
+		if ev.Token != batch.NoToken {
+			text = append(text, ev.Token)
+		}
+		if ev.Err != nil {
+			return text, stream.KV(), ev.Err
+		}
+	}
+}
+
+func request(random *rand.Rand, tokens int) batch.Request {
+	prompt := make([]int32, tokens)
+	for i := range prompt {
+		prompt[i] = int32(random.IntN(97))
+	}
+	return batch.Request{Prompt: prompt, MaxTokens: 5, Sampling: sample.Params{}}
+}
+
+func TestSameTextAsAggregated(t *testing.T) {
+	p, d := newWorker(t, "p-0", tuning{}), newWorker(t, "d-0", tuning{})
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range 50 {
+		req := request(random, 17+random.IntN(300))
+		want := batchtest.Text(&batchtest.Runner{}, &req)
+		got := disaggregated(t.Context(), uint64(i)+1, p, d, p.peer(), req)
+		if got.err != nil || got.prefill != nil || !slices.Equal(got.text, want) || got.kv != "moved" {
+			t.Fatalf("prompt of %d: %+v, want %v", len(req.Prompt), got, want)
+		}
+	}
+	if got := d.registry.Counter(measure.Transfers, "tcp", "committed").Value(); got != 50 {
+		t.Errorf("%v transfers committed", got)
+	}
+}
+
+var _ = transfer.ReasonEpoch

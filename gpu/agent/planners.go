@@ -1,0 +1,101 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"github.com/yardmaster/yardmaster/core/wire/control/rpc"
+)
+
+// planners are the connections to all planners, made when first used.
+type planners struct {
+	conns   []*grpc.ClientConn
+	clients []rpc.ControlClient
+	current atomic.Uint32 // the one that answered last
+}
+
+func dial(cfg *Config) (*planners, error) {
+	creds := insecure.NewCredentials()
+	if cfg.TLS != nil {
+		creds = credentials.NewTLS(cfg.TLS)
+	}
+	opts := []grpc.DialOption{
+		grpc.WithTransportCredentials(creds),
+		grpc.WithNoProxy(), // the planner is on the cluster's own network
+		grpc.WithDisableRetry(),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1 << 20)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second, PermitWithoutStream: true}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			// The agent has its own pauses; these only bound how late a planner
+			// that came back is noticed.
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: callTimeout,
+		}),
+	}
+	p := &planners{}
+	for _, addr := range cfg.Planners {
+		conn, err := grpc.NewClient(addr, opts...)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("planner address %q: %w", addr, err), p.close())
+		}
+		p.conns = append(p.conns, conn)
+		p.clients = append(p.clients, rpc.NewControlClient(conn))
+	}
+	return p, nil
+}
+
+// each calls f with one planner after the other, beginning with the one that
+// answered last, until one gives an answer that another would give too.
+func (p *planners) each(ctx context.Context, f func(context.Context, rpc.ControlClient) error) error {
+	first := p.current.Load()
+	var errs []error
+	for i := range uint32(len(p.clients)) {
+		n := (first + i) % uint32(len(p.clients))
+		err := attempt(ctx, p.clients[n], f)
+		if err == nil || definite(err) {
+			p.current.Store(n)
+			return err
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", p.conns[n].Target(), err))
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func attempt(ctx context.Context, c rpc.ControlClient, f func(context.Context, rpc.ControlClient) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return f(ctx, c)
+}
+
+// definite reports whether err is the leader's own answer.
+func definite(err error) bool {
+	switch status.Code(err) {
+	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.ResourceExhausted, codes.FailedPrecondition:
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *planners) close() error {
+	var errs []error
+	for _, c := range p.conns {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,10 @@
+// Package control is the planner's gRPC service for workers: register, renew,
+// drain, leave.
+//
+// It turns calls into core/planner commands and renewals into core/lead leases.
+// It decides nothing itself: what a registration gets is the state machine's
+// word, who has expired is core/lead's. The client is gpu/agent.
+//
+// A [Server] listens on loopback in plain text or, with a TLS configuration,
+// anywhere. Sizes, connections, streams and the time of each call are bounded.
+package control

@@ -15,6 +15,12 @@ func (c *Config) check(faults *problems) {
 	if c.Gateway.Heartbeat > 0 && c.Gateway.Heartbeat < minHeartbeat {
 		faults.add("", "gateway.heartbeat (%v) is shorter than %v; 0 sends none", c.Gateway.Heartbeat, minHeartbeat)
 	}
+	if set := []bool{c.TLS.Cert != "", c.TLS.Key != "", c.TLS.CA != ""}; slices.Contains(set, true) && slices.Contains(set, false) {
+		faults.add("", "tls.cert, tls.key and tls.ca belong together: give all three or none")
+	}
+	if c.TLS.Enabled() && c.TLS.Plaintext {
+		faults.add("", "tls.plaintext contradicts tls.cert")
+	}
 	if c.Worker.Script != "" && c.Worker.Engine != "scripted" {
 		faults.add("", "worker.script needs worker.engine: scripted")
 	}

@@ -13,6 +13,7 @@ import (
 // table below, which is also what fills them.
 type Config struct {
 	Log     Log
+	TLS     TLS
 	Gateway Gateway
 	Planner Planner
 	Worker  Worker
@@ -24,6 +25,17 @@ type Log struct {
 	Level  string // debug, info, warn, error
 	Format string // text, json
 }
+
+// TLS is how planners and workers know one another, on the control port and
+// on the KV transfer port.
+type TLS struct {
+	Cert, Key string // this process's, PEM files
+	CA        string // who may be a planner or a worker, PEM file
+	Plaintext bool   // do without, on a network that is trusted
+}
+
+// Enabled reports whether a certificate is configured.
+func (t TLS) Enabled() bool { return t.Cert != "" }
 
 // Gateway is the front of the house: the listener that clients see.
 type Gateway struct {
@@ -113,6 +125,11 @@ func (c *Config) table() []setting {
 		{"log.level", choice(&c.Log.Level, "debug", "info", "warn", "error"), "info", "least severity that is logged"},
 		{"log.format", choice(&c.Log.Format, "text", "json"), "text", "form of a log line"},
 
+		{"tls.cert", path(&c.TLS.Cert), "", "certificate of this process towards planners and workers, a PEM file"},
+		{"tls.key", path(&c.TLS.Key), "", "key of the certificate, a PEM file"},
+		{"tls.ca", path(&c.TLS.CA), "", "authority that planners' and workers' certificates must come from, a PEM file"},
+		{"tls.plaintext", boolean(&c.TLS.Plaintext), "false", "do without TLS beyond loopback, on a network that is trusted"},
+
 		{"gateway.listen", address(&c.Gateway.Listen, false), "127.0.0.1:8080", "address of the client API"},
 		{"gateway.engine", urls(&c.Gateway.Engines), "", "engines to serve without planners, by URL"},
 		{"gateway.max-body", size(&c.Gateway.MaxBody, 1<<10, 1<<30), "64MiB", "largest request body"},
@@ -125,7 +142,7 @@ func (c *Config) table() []setting {
 
 		{"planner.id", text(&c.Planner.ID), "planner-0", "name of this planner, kept across restarts"},
 		{"planner.listen", address(&c.Planner.Listen, false), "127.0.0.1:8090", "address where workers register"},
-		{"planner.data-dir", path(&c.Planner.DataDir), "", "folder of the log and the snapshots"},
+		{"planner.data-dir", path(&c.Planner.DataDir), "", "folder of the log and the snapshots; the planner command needs one"},
 		{"planner.lease-ttl", duration(&c.Planner.LeaseTTL, 100*time.Millisecond, time.Hour), "3s", "silence after which a worker is taken for dead"},
 		{"planner.gateway", boolean(&c.Planner.Gateway), "true", "serve clients from this process too"},
 

@@ -3,6 +3,7 @@ package prefix
 import (
 	"math/bits"
 	"sync/atomic"
+	"unsafe"
 )
 
 // The table's memory. Hash space is cut into shards of unequal width; each shard
@@ -12,23 +13,23 @@ import (
 // they would split all at once and the fill would swing between 42 and 85 %;
 // widths spread over one octave keep it near 60 % at any size.
 //
-// A page is pageGroups groups of two cache lines: a word of tags and five slots.
-// A slot is three words: key, and eight 16-bit holders in two words. A slot's tag
-// is a byte: empty, deleted, or seven bits of the key with the top bit set. A
+// A page is 4 KiB: first the tags, then the slots. A slot is three words: key, and
+// eight 16-bit holders in two words. Its tag is a byte: empty, deleted, or seven
+// bits of the key with the top bit set. Tags stand in groups of eight, a word. A
 // key's probe starts at its own group and ends at a group with an empty slot, so
 // that one word tells, without a branch that guesses, which slot must be the
-// key's, and most lookups touch one group.
+// key's; and the tags are few enough to stay in the processor's caches.
 //
 // Every word is read and written atomically. A slot is filled before its tag is
 // set and the tag is cleared before the key, and a reader believes the holders
 // only if the key is the same before and after it read them.
 const (
-	groupSlots = 5
+	groupSlots = 8
 	slotWords  = 3
-	groupWords = 1 + groupSlots*slotWords
-	pageGroups = 32
+	pageGroups = 20
 	pageSlots  = pageGroups * groupSlots
-	pageWords  = pageGroups * groupWords
+	slotsAt    = 32 // word offset of the first slot
+	pageWords  = slotsAt + pageSlots*slotWords
 	pageMax    = pageSlots * 7 / 8 // live and deleted slots that make a page full
 	chunkPages = 64
 	chunkBytes = chunkPages * pageWords * 8
@@ -37,8 +38,8 @@ const (
 	tagDeleted = 0x01
 	tagLive    = 0x80
 
-	everyTag = 0x0101010101
-	topBits  = 0x8080808080
+	everyTag = 0x0101010101010101
+	topBits  = 0x8080808080808080
 )
 
 // pageMem is the memory of one page.
@@ -50,6 +51,7 @@ type chunk [chunkPages]pageMem
 // arena hands out pages. Only the writer allocates and frees; readers follow
 // page numbers through an immutable slice of chunks.
 type arena struct {
+	memory func(words int) []uint64
 	chunks atomic.Pointer[[]*chunk]
 	used   uint32   // pages handed out so far
 	free   []uint32 // pages given back
@@ -66,11 +68,18 @@ func (a *arena) alloc() uint32 {
 		if old := a.chunks.Load(); old != nil {
 			grown = append(grown, *old...)
 		}
-		grown = append(grown, new(chunk))
+		grown = append(grown, a.newChunk())
 		a.chunks.Store(&grown)
 	}
 	a.used++
 	return a.used - 1
+}
+
+func (a *arena) newChunk() *chunk {
+	if a.memory == nil {
+		return new(chunk)
+	}
+	return (*chunk)(unsafe.Pointer(unsafe.SliceData(a.memory(chunkBytes / 8))))
 }
 
 func (a *arena) bytes() int64 {
@@ -83,7 +92,7 @@ func (a *arena) bytes() int64 {
 // page is the memory of page n.
 func page(chunks []*chunk, n uint32) *pageMem { return &chunks[n/chunkPages][n%chunkPages] }
 
-// tagOf is the byte that stands for key; its group is key % pageGroups.
+// tagOf is the byte that stands for key; groupOf says where it stands.
 func tagOf(key uint64) uint64 { return tagLive | key>>57 }
 
 // matching marks, by the top bit of its byte, each slot of a group that may hold
@@ -98,32 +107,43 @@ func hasEmpty(tags uint64) uint64 {
 	return ^(tags | tags<<7) & topBits
 }
 
-// slotAt is the word offset of the slot of the lowest mark in group g.
-func slotAt(g, marks uint64) int {
-	return int(g*groupWords) + 1 + bits.TrailingZeros64(marks)/8*slotWords
+// groupOf is where key's probe starts, below pageGroups.
+func groupOf(key uint64) uint64 { return key & 0xFFFF * pageGroups >> 16 }
+
+// following is the group after g.
+func following(g uint64) uint64 {
+	if g++; g == pageGroups {
+		return 0
+	}
+	return g
 }
 
-// slotOf splits a slot's word offset into the offset of its group's tags and the
-// bits by which its tag is shifted there.
-func slotOf(at int) (tags, shift int) {
-	tags = at &^ (groupWords - 1)
-	return tags, (at - tags - 1) / slotWords * 8
+// slotAt is the word offset of the slot of the lowest mark in group g.
+func slotAt(g, marks uint64) int {
+	return slotsAt + (int(g)*groupSlots+bits.TrailingZeros64(marks)/8)*slotWords
+}
+
+// slotOf splits a slot's word offset into the group of its tag and the bits by
+// which the tag is shifted in the group's word.
+func slotOf(at int) (g, shift int) {
+	slot := (at - slotsAt) / slotWords
+	return slot / groupSlots, slot % groupSlots * 8
 }
 
 func (p *pageMem) tag(at int) uint64 {
-	tags, shift := slotOf(at)
-	return p[tags] >> shift & 0xFF
+	g, shift := slotOf(at)
+	return p[g] >> shift & 0xFF
 }
 
 func (p *pageMem) setTag(at int, tag uint64) {
-	tags, shift := slotOf(at)
-	atomic.StoreUint64(&p[tags], p[tags]&^(0xFF<<shift)|tag<<shift)
+	g, shift := slotOf(at)
+	atomic.StoreUint64(&p[g], p[g]&^(0xFF<<shift)|tag<<shift)
 }
 
 // eachLive visits the word offsets of the live slots.
 func (p *pageMem) eachLive(visit func(at int)) {
 	for g := range uint64(pageGroups) {
-		for marks := p[g*groupWords] & topBits; marks != 0; marks &= marks - 1 {
+		for marks := p[g] & topBits; marks != 0; marks &= marks - 1 {
 			visit(slotAt(g, marks))
 		}
 	}
@@ -133,9 +153,9 @@ func (p *pageMem) eachLive(visit func(at int)) {
 // sequence that is not live.
 func (p *pageMem) locate(key uint64) (at int, found bool) {
 	tag, hole := tagOf(key), -1
-	for i := range uint64(pageGroups) {
-		g := (key + i) % pageGroups
-		word := p[g*groupWords]
+	g := groupOf(key)
+	for range pageGroups {
+		word := p[g]
 		for marks := matching(word, tag); marks != 0; marks &= marks - 1 {
 			if at = slotAt(g, marks); p[at] == key && p.tag(at) == tag {
 				return at, true
@@ -147,6 +167,7 @@ func (p *pageMem) locate(key uint64) (at int, found bool) {
 		if hasEmpty(word) != 0 {
 			break
 		}
+		g = following(g)
 	}
 	return hole, false
 }
@@ -162,9 +183,9 @@ func (p *pageMem) put(at int, key, a, b uint64) {
 // drop makes a live slot dead, and reports whether it became empty rather than
 // deleted: in a group with an empty slot no probe goes further anyway.
 func (p *pageMem) drop(at int) (empty bool) {
-	tags, _ := slotOf(at)
+	g, _ := slotOf(at)
 	tag := uint64(tagDeleted)
-	if hasEmpty(p[tags]) != 0 {
+	if hasEmpty(p[g]) != 0 {
 		tag = tagEmpty
 	}
 	p.setTag(at, tag)
@@ -175,9 +196,9 @@ func (p *pageMem) drop(at int) (empty bool) {
 // search is locate for readers: it reads the holder words of key.
 func (p *pageMem) search(key uint64) (a, b uint64, ok bool) {
 	tag := tagOf(key)
-	for i := range uint64(pageGroups) {
-		g := (key + i) % pageGroups
-		word := atomic.LoadUint64(&p[g*groupWords])
+	g := groupOf(key)
+	for range pageGroups {
+		word := atomic.LoadUint64(&p[g])
 		for marks := matching(word, tag); marks != 0; marks &= marks - 1 {
 			at := slotAt(g, marks)
 			if a, b, ok = p.read(at, key); ok {
@@ -187,12 +208,14 @@ func (p *pageMem) search(key uint64) (a, b uint64, ok bool) {
 		if hasEmpty(word) != 0 {
 			break
 		}
+		g = following(g)
 	}
 	return 0, 0, false
 }
 
 // read takes the holder words of slot at if its key is and remains key.
 func (p *pageMem) read(at int, key uint64) (a, b uint64, ok bool) {
+	at &= pageWords - 1 // it is; this spares the bounds checks
 	if atomic.LoadUint64(&p[at]) != key {
 		return 0, 0, false
 	}

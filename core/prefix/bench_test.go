@@ -4,13 +4,34 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"unsafe"
 )
+
+// hugeMemory carves pieces from huge pages, where the system has them to give.
+func hugeMemory() func(words int) []uint64 {
+	const region = 64 << 20
+	var left []uint64
+	return func(words int) []uint64 {
+		if len(left) < words {
+			mem, err := syscall.Mmap(-1, 0, region, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+			if err != nil {
+				return make([]uint64, words)
+			}
+			_ = syscall.Madvise(mem, 14) // MADV_HUGEPAGE
+			left = unsafe.Slice((*uint64)(unsafe.Pointer(&mem[0])), region/8)
+		}
+		piece := left[:words]
+		left = left[words:]
+		return piece
+	}
+}
 
 // filled is an index of n blocks in chains of chainLen, each held by holders of
 // the workers.
 func filled(n, chainLen, workers, holders int) (*Index, [][]Hash) {
-	x := New(Options{Budget: 2 << 30})
+	x := New(Options{Budget: 2 << 30, Memory: hugeMemory()})
 	ws := make([]Worker, workers)
 	for i := range ws {
 		ws[i], _ = x.Attach(uint64(i + 1))
@@ -46,7 +67,7 @@ func BenchmarkLookup(b *testing.B) {
 }
 
 func BenchmarkStoreRemove(b *testing.B) {
-	x := New(Options{Budget: 1 << 30})
+	x := New(Options{Budget: 1 << 30, Memory: hugeMemory()})
 	w, _ := x.Attach(1)
 	const n = 1 << 20
 	rng := rand.New(rand.NewPCG(1, 1))

@@ -29,6 +29,10 @@ type Options struct {
 	// Workers bounds the workers attached at once; 0 means 1024. A block held by
 	// more than eight workers costs Workers/8 bytes more.
 	Workers int
+	// Memory, when set, provides the table's memory, zeroed, in pieces of
+	// 256 KiB that are never given back; nil takes it from the Go heap. Much of a
+	// lookup's time is address translation, so memory in huge pages shortens it.
+	Memory func(words int) []uint64
 }
 
 // Index maps blocks to the workers that hold them. Create it with [New].
@@ -39,8 +43,8 @@ type Index struct {
 	pages  arena
 	meta   []pageMeta // by page number
 	rows   rowArena
-	shards [numShards]shard
 	cells  [1 << cellBits]uint8 // hash cell → shard
+	dir    atomic.Pointer[directory]
 
 	mu sync.Mutex // held by the writer; the fields down to owners are its own
 
@@ -66,16 +70,18 @@ const (
 	spareSlots = 64 // slots beyond one a worker, for those not yet swept
 )
 
-// shard is one part of hash space, an extendible hash table.
-type shard struct {
-	dir atomic.Pointer[directory]
+// directory leads from a hash to a page. Each shard has a run of entries, two to
+// the power of its depth, indexed by the hash bits after the cell bits. Which
+// runs there are never changes in one directory; the entries, page numbers, do,
+// atomically.
+type directory struct {
+	runs    [numShards]run
+	entries []uint32
 }
 
-// directory maps the leading depth bits of a hash, after the cell bits, to a
-// page. Entries are page numbers, read and written atomically.
-type directory struct {
-	depth   uint8
-	entries []uint32
+type run struct {
+	first uint32
+	depth uint8
 }
 
 type pageMeta struct {
@@ -103,6 +109,7 @@ func New(o Options) *Index {
 		slotDigest: make([]uint64, slots),
 		owners:     make([]atomic.Uint32, slots),
 	}
+	x.pages.memory = o.Memory
 	x.rows.words = (slots + 63) / 64
 	x.sweeping.retired = make([]bool, slots)
 	for s := slots - 1; s > 0; s-- {
@@ -112,10 +119,12 @@ func New(o Options) *Index {
 		x.freeWorkers = append(x.freeWorkers, Worker(w))
 	}
 	x.cutShards()
-	for i := range x.shards {
-		d := &directory{entries: []uint32{x.newPage(0)}}
-		x.shards[i].dir.Store(d)
+	d := &directory{}
+	for k := range d.runs {
+		d.runs[k].first = uint32(k)
+		d.entries = append(d.entries, x.newPage(0))
 	}
+	x.dir.Store(d)
 	x.account()
 	return x
 }
@@ -135,15 +144,17 @@ func (x *Index) cutShards() {
 	}
 }
 
-// place says where a key lives: its shard, and the bits that a directory uses,
-// left-aligned.
-func (x *Index) place(key uint64) (s *shard, dirBits uint64) {
+// place says where a key lives: its shard, and the bits that index the shard's
+// run of the directory, left-aligned.
+func (x *Index) place(key uint64) (shard uint8, runBits uint64) {
 	m := key * 0x9E3779B97F4A7C15
-	return &x.shards[x.cells[m>>(64-cellBits)]], m << cellBits
+	return x.cells[m>>(64-cellBits)] % numShards, m << cellBits
 }
 
-func (d *directory) index(dirBits uint64) int {
-	return int(dirBits >> 1 >> (63 - d.depth)) // depth 0 is entry 0
+// entry is the directory entry for a place.
+func (d *directory) entry(shard uint8, runBits uint64) *uint32 {
+	r := d.runs[shard]
+	return &d.entries[uint64(r.first)+runBits>>1>>(63-r.depth&63)] // depth 0 is entry 0
 }
 
 // Attach gives a worker incarnation a number. identity names the incarnation in
@@ -232,10 +243,9 @@ func (x *Index) Store(w Worker, blocks []Hash) {
 }
 
 func (x *Index) store(key uint64, s uint16) {
-	sh, dirBits := x.place(key)
+	shard, runBits := x.place(key)
 	for {
-		d := sh.dir.Load()
-		n := d.entries[d.index(dirBits)]
+		n := *x.dir.Load().entry(shard, runBits)
 		p := page(*x.pages.chunks.Load(), n)
 		at, found := p.locate(key)
 		if found {
@@ -247,7 +257,7 @@ func (x *Index) store(key uint64, s uint16) {
 		case at >= 0 && p.tag(at) == tagDeleted:
 			m.deleted--
 		case m.live+m.deleted >= pageMax:
-			x.makeRoom(sh, dirBits)
+			x.makeRoom(shard, runBits)
 			continue
 		}
 		m.live++
@@ -283,9 +293,7 @@ func (x *Index) Remove(w Worker, blocks []Hash) {
 	chunks := *x.pages.chunks.Load()
 	for _, h := range blocks {
 		key := uint64(h)
-		sh, dirBits := x.place(key)
-		d := sh.dir.Load()
-		n := d.entries[d.index(dirBits)]
+		n := x.pageOf(key)
 		p := page(chunks, n)
 		if at, found := p.locate(key); found {
 			x.dropHolder(n, p, at, s)
@@ -311,8 +319,8 @@ func (x *Index) newPage(depth uint8) uint32 {
 	}
 	x.meta[n] = pageMeta{depth: depth, inUse: true}
 	p := page(*x.pages.chunks.Load(), n)
-	for tags := 0; tags < pageWords; tags += groupWords {
-		atomic.StoreUint64(&p[tags], 0)
+	for g := range pageGroups {
+		atomic.StoreUint64(&p[g], 0)
 	}
 	return n
 }
@@ -322,19 +330,18 @@ func (x *Index) freePage(n uint32) {
 	x.pages.free = append(x.pages.free, n)
 }
 
-// makeRoom gives the page that dirBits lead to at least one empty slot more: by
-// dropping deleted slots, by a split, or, at the budget, by forgetting.
-func (x *Index) makeRoom(sh *shard, dirBits uint64) {
-	d := sh.dir.Load()
-	n := d.entries[d.index(dirBits)]
+// makeRoom gives the page of a place at least one empty slot more: by dropping
+// deleted slots, by a split, or, at the budget, by forgetting.
+func (x *Index) makeRoom(shard uint8, runBits uint64) {
+	n := *x.dir.Load().entry(shard, runBits)
 	switch m := x.meta[n]; {
 	case m.deleted >= pageMax/4:
-		x.rebuild(sh, dirBits)
+		x.rebuild(shard, runBits, n)
 	case x.affords() && m.depth < 48:
-		x.split(sh, dirBits)
+		x.split(shard, runBits, n)
 	default:
 		x.evict(n)
-		x.rebuild(sh, dirBits)
+		x.rebuild(shard, runBits, n)
 	}
 }
 
@@ -347,26 +354,23 @@ func (x *Index) affords() bool {
 	return x.bytesUsed.Load()+chunkBytes <= x.budget
 }
 
-// rebuild copies a page without its deleted slots and puts the copy in its place.
-func (x *Index) rebuild(sh *shard, dirBits uint64) {
-	d := sh.dir.Load()
-	n := d.entries[d.index(dirBits)]
+// rebuild copies page n without its deleted slots and puts the copy in its place.
+func (x *Index) rebuild(shard uint8, runBits uint64, n uint32) {
 	depth := x.meta[n].depth
 	fresh := x.newPage(depth)
 	x.copySlots(n, func(uint64) uint32 { return fresh })
 	x.meta[fresh].hand = x.meta[n].hand
-	x.point(d, dirBits, depth, fresh)
+	x.dir.Load().point(shard, runBits, depth, fresh)
 	x.freePage(n)
 }
 
-// split replaces a page by two, one for each value of the next hash bit.
-func (x *Index) split(sh *shard, dirBits uint64) {
-	d := sh.dir.Load()
-	n := d.entries[d.index(dirBits)]
+// split replaces page n by two, one for each value of the next hash bit.
+func (x *Index) split(shard uint8, runBits uint64, n uint32) {
 	depth := x.meta[n].depth
-	if depth == d.depth {
-		d = d.doubled()
-		sh.dir.Store(d)
+	d := x.dir.Load()
+	if depth == d.runs[shard].depth {
+		d = d.doubled(shard)
+		x.dir.Store(d)
 	}
 	zero, one := x.newPage(depth+1), x.newPage(depth+1)
 	x.copySlots(n, func(key uint64) uint32 {
@@ -376,26 +380,38 @@ func (x *Index) split(sh *shard, dirBits uint64) {
 		return zero
 	})
 	bit := uint64(1) << (63 - depth)
-	x.point(d, dirBits&^bit, depth+1, zero)
-	x.point(d, dirBits|bit, depth+1, one)
+	d.point(shard, runBits&^bit, depth+1, zero)
+	d.point(shard, runBits|bit, depth+1, one)
 	x.freePage(n)
 	x.account()
 }
 
-func (d *directory) doubled() *directory {
-	out := &directory{depth: d.depth + 1, entries: make([]uint32, 2*len(d.entries))}
-	for i, n := range d.entries {
-		out.entries[2*i], out.entries[2*i+1] = n, n
+// doubled is d with twice the entries for shard.
+func (d *directory) doubled(shard uint8) *directory {
+	out := &directory{entries: make([]uint32, 0, len(d.entries)+1<<d.runs[shard].depth)}
+	for k, r := range d.runs {
+		out.runs[k] = run{first: uint32(len(out.entries)), depth: r.depth}
+		old := d.entries[r.first:][:1<<r.depth]
+		if k != int(shard) {
+			out.entries = append(out.entries, old...)
+			continue
+		}
+		out.runs[k].depth++
+		for _, n := range old {
+			out.entries = append(out.entries, n, n)
+		}
 	}
 	return out
 }
 
-// point makes every directory entry that shares the leading depth bits name page n.
-func (x *Index) point(d *directory, dirBits uint64, depth uint8, n uint32) {
-	span := 1 << (d.depth - depth)
-	first := d.index(dirBits) &^ (span - 1)
-	for i := first; i < first+span; i++ {
-		atomic.StoreUint32(&d.entries[i], n)
+// point makes every entry of a shard whose leading depth bits are those of
+// runBits name page n.
+func (d *directory) point(shard uint8, runBits uint64, depth uint8, n uint32) {
+	r := d.runs[shard]
+	span := uint64(1) << (r.depth - depth)
+	first := runBits >> 1 >> (63 - r.depth) &^ (span - 1)
+	for i := range span {
+		atomic.StoreUint32(&d.entries[uint64(r.first)+first+i], n)
 	}
 }
 
@@ -423,7 +439,7 @@ func (x *Index) evict(n uint32) {
 	p := page(*x.pages.chunks.Load(), n)
 	m := &x.meta[n]
 	for goal, steps := pageSlots/8, 0; goal > 0 && steps < 2*pageSlots; steps++ {
-		at := int(m.hand)/groupSlots*groupWords + 1 + int(m.hand)%groupSlots*slotWords
+		at := slotsAt + int(m.hand)*slotWords
 		m.hand = (m.hand + 1) % pageSlots
 		if p.tag(at) < tagLive {
 			continue
@@ -450,11 +466,8 @@ func (x *Index) forget(n uint32, p *pageMem, at int) {
 }
 
 func (x *Index) account() {
-	dirs := 0
-	for i := range x.shards {
-		dirs += 4 * len(x.shards[i].dir.Load().entries)
-	}
-	x.bytesUsed.Store(x.pages.bytes() + x.rows.bytes() + int64(dirs) + int64(len(x.meta))*5)
+	side := 4*len(x.dir.Load().entries) + 5*len(x.meta)
+	x.bytesUsed.Store(x.pages.bytes() + x.rows.bytes() + int64(side))
 }
 
 // Stats is what an index holds.

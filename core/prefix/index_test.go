@@ -180,7 +180,7 @@ func TestFillIsSteady(t *testing.T) {
 	w, _ := x.Attach(1)
 	rng := rand.New(rand.NewPCG(3, 4))
 	batch := make([]Hash, 10_000)
-	for n := len(batch); n <= 1_500_000; n += len(batch) {
+	for n := len(batch); n <= 600_000; n += len(batch) {
 		for i := range batch {
 			batch[i] = Hash(rng.Uint64())
 		}
@@ -192,7 +192,7 @@ func TestFillIsSteady(t *testing.T) {
 }
 
 func TestBudgetHolds(t *testing.T) {
-	const budget = 4 << 20
+	const budget = 6 << 20
 	x := New(Options{Budget: budget})
 	w, _ := x.Attach(1)
 	var recent []Hash
@@ -227,7 +227,7 @@ func TestBudgetHolds(t *testing.T) {
 
 func TestSameWritesSameDigest(t *testing.T) {
 	build := func(lookups bool) *Index {
-		x := New(Options{Budget: 2 << 20, Workers: 16})
+		x := New(Options{Budget: 3 << 20, Workers: 16})
 		rng := rand.New(rand.NewPCG(5, 6))
 		var hits Hits
 		for i := range 16 {
@@ -290,7 +290,7 @@ func TestReadersBesideAWriter(t *testing.T) {
 		})
 	}
 	rng := rand.New(rand.NewPCG(7, 8))
-	for range 150 {
+	for range 60 {
 		batch := make([]Hash, 2000)
 		for i := range batch {
 			batch[i] = Hash(rng.Uint64())

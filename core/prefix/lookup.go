@@ -77,7 +77,7 @@ func (x *Index) Lookup(chain []Hash, h *Hits) {
 
 // ahead is how many blocks of a chain are read at once. Their cache misses
 // overlap, which is most of a long lookup's time.
-const ahead = 16
+const ahead = 32
 
 // walk goes on with at most ahead blocks, the first of which is block base of
 // the chain. It returns how many of them were found before the first missing
@@ -88,24 +88,26 @@ func (x *Index) walk(part []Hash, h *Hits, base int, a, b *uint64) int {
 	var pages [ahead]*pageMem
 	var at [ahead]int
 	part = part[:min(len(part), ahead)]
+	d := x.dir.Load()
 	for i, hash := range part {
-		numbers[i] = x.pageOf(uint64(hash))
+		numbers[i] = atomic.LoadUint32(d.entry(x.place(uint64(hash))))
 	}
 	chunks := *x.pages.chunks.Load() // after the numbers: it has them all
 	for i, hash := range part {
 		pages[i] = page(chunks, numbers[i])
-		g := uint64(hash) % pageGroups
-		marks := matching(atomic.LoadUint64(&pages[i][g*groupWords]), tagOf(uint64(hash)))
-		at[i] = slotAt(g, marks|1<<39) // the last slot will do where there is no mark
+		g := groupOf(uint64(hash))
+		marks := matching(atomic.LoadUint64(&pages[i][g]), tagOf(uint64(hash)))
+		at[i] = slotAt(g, marks|1<<63) // the last slot will do where there is no mark
 	}
 	var keys, as, bs [ahead]uint64
 	for i := range part {
-		p, s := pages[i], at[i]
-		keys[i], as[i], bs[i] = atomic.LoadUint64(&p[s]), atomic.LoadUint64(&p[s+1]), atomic.LoadUint64(&p[s+2])
+		p, s := pages[i], at[i]&(pageWords-1)
+		keys[i], as[i] = atomic.LoadUint64(&p[s]), atomic.LoadUint64(&p[(s+1)&(pageWords-1)])
+		bs[i] = atomic.LoadUint64(&p[(s+2)&(pageWords-1)])
 	}
 	for i, hash := range part {
 		nextA, nextB, ok := as[i], bs[i]&^referenced, true
-		if keys[i] != uint64(hash) || atomic.LoadUint64(&pages[i][at[i]]) != uint64(hash) {
+		if keys[i] != uint64(hash) || atomic.LoadUint64(&pages[i][at[i]&(pageWords-1)]) != uint64(hash) {
 			nextA, nextB, ok = x.find(uint64(hash))
 		}
 		if !ok {
@@ -173,9 +175,7 @@ func (x *Index) readRow(a uint64) []uint64 {
 
 // pageOf is the page that may hold key.
 func (x *Index) pageOf(key uint64) uint32 {
-	sh, dirBits := x.place(key)
-	d := sh.dir.Load()
-	return atomic.LoadUint32(&d.entries[d.index(dirBits)])
+	return atomic.LoadUint32(x.dir.Load().entry(x.place(key)))
 }
 
 // find reads a block's holder words, without the referenced bit. A page can be

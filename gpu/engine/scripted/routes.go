@@ -1,0 +1,255 @@
+package scripted
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/yardmaster/yardmaster/core/engine"
+)
+
+// route answers by method and path.
+func (x *exchange) route() error {
+	get, post := x.routes()
+	path := x.r.URL.Path
+	g, p := get[path], post[path]
+	switch {
+	case g == nil && p == nil:
+		return x.json(http.StatusNotFound, map[string]string{"detail": "Not Found"})
+	case g != nil && (x.r.Method == http.MethodGet || x.r.Method == http.MethodHead):
+		return g()
+	case p != nil && x.r.Method == http.MethodPost:
+		return p()
+	}
+	allow := http.MethodGet
+	if p != nil {
+		allow = http.MethodPost
+	}
+	x.w.Header().Set("Allow", allow)
+	return x.json(http.StatusMethodNotAllowed, map[string]string{"detail": "Method Not Allowed"})
+}
+
+func (x *exchange) routes() (get, post map[string]func() error) {
+	get = map[string]func() error{
+		"/health":    x.health,
+		"/ping":      x.health,
+		"/version":   func() error { return x.json(http.StatusOK, map[string]string{"version": "scripted"}) },
+		"/load":      x.serverLoad,
+		"/metrics":   x.metrics,
+		"/v1/models": x.listModels,
+	}
+	post = map[string]func() error{
+		"/v1/chat/completions": func() error { return x.generate(true) },
+		"/v1/completions":      func() error { return x.generate(false) },
+		"/v1/embeddings":       x.embeddings,
+		"/tokenize":            x.tokenize,
+		"/detokenize":          x.detokenize,
+		"/ping":                x.health,
+		"/reset_prefix_cache":  x.resetCache,
+	}
+	return get, post
+}
+
+// generate answers a chat or completion request.
+func (x *exchange) generate(chat bool) error {
+	x.stage = stageQueued.String()
+	if err := x.refuse(); err != nil {
+		return x.explain(err)
+	}
+	if x.engine().draining.Load() {
+		x.w.Header().Set("Connection", "close")
+		return x.busy("draining", "The engine is draining.")
+	}
+	j, err := x.parseJob(chat)
+	if err != nil {
+		return x.explain(err)
+	}
+	return x.answerJob(j)
+}
+
+// refuse checks that the request means this incarnation.
+func (x *exchange) refuse() error {
+	h := x.r.Header.Get(engine.HeaderEpoch)
+	mine := x.engine().epoch.Load()
+	if h == "" || mine == 0 {
+		return nil
+	}
+	if meant, err := strconv.ParseUint(h, 10, 64); err == nil && meant == mine && mine != unregistered {
+		return nil
+	}
+	x.w.Header().Set(engine.HeaderReason, "stale_epoch")
+	return &problem{engine.StatusStaleEpoch, "StaleEpochError", "the request means another incarnation of this worker", ""}
+}
+
+func (x *exchange) health() error {
+	phase := x.inc.healthPhase()
+	if phase.Hang {
+		x.stage = "hang"
+		<-x.ctx.Done()
+		return x.ctx.Err()
+	}
+	status := orDefault(phase.Status, http.StatusOK)
+	if phase.Status == 0 && x.engine().draining.Load() {
+		status = http.StatusServiceUnavailable
+	}
+	x.out.header(status)
+	return nil
+}
+
+// healthPhase is the script's phase by now.
+func (inc *incarnation) healthPhase() HealthPhase {
+	phases := inc.e.play.Load().script.Health
+	inc.mu.Lock()
+	age := inc.e.opts.Clock.Now().Sub(inc.scripted)
+	inc.mu.Unlock()
+	for i, p := range phases {
+		if age < p.For.D() || i == len(phases)-1 {
+			return p
+		}
+		age -= p.For.D()
+	}
+	return HealthPhase{}
+}
+
+func (x *exchange) serverLoad() error {
+	l := x.engine().Load()
+	return x.json(http.StatusOK, map[string]int{"server_load": l.Running + l.Waiting})
+}
+
+type apiModel struct {
+	ID          string  `json:"id"`
+	Object      string  `json:"object"`
+	Created     int64   `json:"created"`
+	OwnedBy     string  `json:"owned_by"`
+	Root        string  `json:"root"`
+	Parent      *string `json:"parent"`
+	MaxModelLen *int    `json:"max_model_len"`
+}
+
+func (x *exchange) listModels() error {
+	o := &x.engine().opts
+	limit := int(o.MaxContext)
+	var data []apiModel
+	for i, name := range o.models() {
+		m := apiModel{
+			ID: name, Object: "model", Created: x.inc.started.Unix(), OwnedBy: "scripted",
+			Root: name, MaxModelLen: &limit,
+		}
+		if i > 0 {
+			m.Parent = &o.Model
+		}
+		data = append(data, m)
+	}
+	return x.json(http.StatusOK, struct {
+		Object string     `json:"object"`
+		Data   []apiModel `json:"data"`
+	}{"list", data})
+}
+
+func (x *exchange) tokenize() error {
+	var req struct {
+		Model    string       `json:"model"`
+		Prompt   string       `json:"prompt"`
+		Messages []apiMessage `json:"messages"`
+		Strings  bool         `json:"return_token_strs"`
+		Open     bool         `json:"continue_final_message"`
+	}
+	if err := json.Unmarshal(x.body, &req); err != nil {
+		return x.explain(decodeProblem(err))
+	}
+	if err := checkModel(&x.engine().opts, req.Model); err != nil {
+		return x.explain(err)
+	}
+	text := req.Prompt
+	if len(req.Messages) > 0 {
+		var err error
+		if text, err = renderChat(req.Messages, req.Open); err != nil {
+			return x.explain(err)
+		}
+	}
+	out := struct {
+		Count       int      `json:"count"`
+		MaxModelLen int      `json:"max_model_len"`
+		Tokens      []uint32 `json:"tokens"`
+		Strings     []string `json:"token_strs"`
+	}{MaxModelLen: int(x.engine().opts.MaxContext), Tokens: Tokenize(text)}
+	out.Count = len(out.Tokens)
+	if req.Strings {
+		for _, id := range out.Tokens {
+			out.Strings = append(out.Strings, strings.ToValidUTF8(Detokenize([]uint32{id}), "\uFFFD"))
+		}
+	}
+	b, err := json.Marshal(&out, json.FormatNilSliceAsNull(true))
+	if err != nil {
+		return err
+	}
+	return x.jsonBytes(http.StatusOK, b)
+}
+
+func (x *exchange) detokenize() error {
+	var req struct {
+		Model  string   `json:"model"`
+		Tokens []uint32 `json:"tokens"`
+	}
+	if err := json.Unmarshal(x.body, &req); err != nil {
+		return x.explain(decodeProblem(err))
+	}
+	if err := checkModel(&x.engine().opts, req.Model); err != nil {
+		return x.explain(err)
+	}
+	text := strings.ToValidUTF8(Detokenize(req.Tokens), "\uFFFD")
+	return x.json(http.StatusOK, map[string]string{"prompt": text})
+}
+
+func (x *exchange) resetCache() error {
+	x.engine().ResetCache()
+	x.out.header(http.StatusOK)
+	return nil
+}
+
+// embeddingSize is the length of a made-up embedding.
+const embeddingSize = 8
+
+// embeddings makes a vector up for each input, the same for the same text.
+func (x *exchange) embeddings() error {
+	var input struct {
+		Model string         `json:"model"`
+		Input jsontext.Value `json:"input"`
+	}
+	if err := json.Unmarshal(x.body, &input); err != nil {
+		return x.explain(decodeProblem(err))
+	}
+	if err := checkModel(&x.engine().opts, input.Model); err != nil {
+		return x.explain(err)
+	}
+	prompts, err := parsePrompts(input.Input)
+	if err != nil {
+		return x.explain(badRequest("input", "input is neither text, token ids nor a list of them"))
+	}
+	type vector struct {
+		Object    string    `json:"object"`
+		Index     int       `json:"index"`
+		Embedding []float64 `json:"embedding"`
+	}
+	out := struct {
+		Object string   `json:"object"`
+		Model  string   `json:"model"`
+		Data   []vector `json:"data"`
+		Usage  apiUsage `json:"usage"`
+	}{Object: "list", Model: orDefault(input.Model, x.engine().opts.Model)}
+	for i, p := range prompts {
+		g := newGenerator(p.text, 0)
+		v := vector{Object: "embedding", Index: i}
+		for range embeddingSize {
+			v.Embedding = append(v.Embedding, float64(int64(mix(g.hash.Sum64())))/(1<<63))
+			g.next()
+		}
+		out.Data = append(out.Data, v)
+		out.Usage.Prompt += len(p.ids)
+	}
+	out.Usage.Total = out.Usage.Prompt
+	return x.json(http.StatusOK, &out)
+}

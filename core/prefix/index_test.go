@@ -196,7 +196,7 @@ func TestBudgetHolds(t *testing.T) {
 	x := New(Options{Budget: budget})
 	w, _ := x.Attach(1)
 	var recent []Hash
-	for i := range 100 {
+	for i := range 30 {
 		chain := make([]Hash, 10_000)
 		for j := range chain {
 			chain[j] = Domain("m", string(rune(i)))*31 + Hash(j)*0x9E3779B97F4A7C15
@@ -290,7 +290,7 @@ func TestReadersBesideAWriter(t *testing.T) {
 		})
 	}
 	rng := rand.New(rand.NewPCG(7, 8))
-	for range 60 {
+	for range 25 {
 		batch := make([]Hash, 2000)
 		for i := range batch {
 			batch[i] = Hash(rng.Uint64())

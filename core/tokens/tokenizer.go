@@ -25,6 +25,7 @@ type Tokenizer struct {
 	addBOS  bool
 	eog     []int32
 	chat    string
+	longest int
 	cache   wordCache
 	scratch sync.Pool
 }
@@ -54,6 +55,7 @@ func New(v Vocab) (*Tokenizer, error) {
 		start := len(t.pieces)
 		t.pieces = appendPiece(t.pieces, text, kind)
 		t.ends[id], t.kinds[id] = uint32(len(t.pieces)), kind
+		t.longest = max(t.longest, len(t.pieces)-start)
 		switch kind {
 		case UserDefined:
 			t.always.add(text, int32(id))
@@ -185,3 +187,8 @@ func (t *Tokenizer) IsSpecial(id int32) bool {
 
 // ChatTemplate is the Jinja source that came with the vocabulary, or "".
 func (t *Tokenizer) ChatTemplate() string { return t.chat }
+
+// LongestPiece is the most bytes that a token stands for, at least 1: a text of
+// n bytes has at least n/LongestPiece tokens, but for bytes that the vocabulary
+// lacks.
+func (t *Tokenizer) LongestPiece() int { return max(t.longest, 1) }

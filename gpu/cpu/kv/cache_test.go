@@ -333,6 +333,25 @@ func TestTwoCopiesAreRemovedOnce(t *testing.T) {
 	}
 }
 
+func TestSurvivingCopyOutlivesItsSuccessors(t *testing.T) {
+	c := newCache(t, 4, 2)
+	short, long := []int32{1, 1}, []int32{1, 1, 2, 2}
+	a, _, _ := c.Acquire("", short, 0)
+	b, _, _ := c.Acquire("", long, 0)
+	c.Commit("", a, short, 0)
+	c.Release(a) // cached before its successor, which b brings
+	c.Commit("", b, long, 0)
+	c.Release(b)
+	if x, ok := c.Extend(nil, 3); !ok { // evicts one of the two
+		t.Fatal("no room")
+	} else {
+		defer c.Release(x)
+	}
+	if got := c.Lookup("", []int32{1, 1, 2, 2, 3}); got != 2 {
+		t.Errorf("Lookup = %d, want 2: the end of the chain goes first", got)
+	}
+}
+
 func TestReleaseTwicePanics(t *testing.T) {
 	c := newCache(t, 2, 2)
 	b, _, _ := c.Acquire("", []int32{1}, 0)

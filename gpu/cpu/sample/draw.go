@@ -46,9 +46,31 @@ func (s *Sampler) draw(logits []float32, scratch *Scratch) int32 {
 	if s.p.MinP > 0 {
 		limit = min(limit, float32(-math.Log(float64(s.p.MinP))))
 	}
-	scratch.weigh(logits, top, 1/s.p.Temperature, limit)
+	inverse := 1 / s.p.Temperature
+	if s.p.TopK > 0 && s.p.TopK < len(logits) {
+		limit = scratch.narrow(logits, top, inverse, limit, s.p.TopK)
+	}
+	scratch.weigh(logits, top, inverse, limit)
 	scratch.cut(s.p.TopK, s.p.TopP)
 	return scratch.pick(s.uniform(), best)
+}
+
+// narrow returns a limit within which the k largest logits lie and not many
+// more, so that few exponentials are computed.
+func (s *Scratch) narrow(logits []float32, top, inverse, limit float32, k int) float32 {
+	clear(s.count[:])
+	scale := buckets / limit
+	for _, l := range logits {
+		if d := (top - l) * inverse; d < limit {
+			s.count[min(uint32(d*scale), buckets-1)]++
+		}
+	}
+	for b, n := range s.count {
+		if k -= int(n); k <= 0 {
+			return min(limit, float32(b+2)/scale) // one more, for rounding
+		}
+	}
+	return limit
 }
 
 // weigh computes the weight of each token within limit of the largest logit and
@@ -107,6 +129,14 @@ func (s *Scratch) total() int {
 	return n
 }
 
+// whole is the sum of all weights.
+func (s *Scratch) whole() (sum float64) {
+	for _, m := range s.mass {
+		sum += m
+	}
+	return sum
+}
+
 // cutCount keeps the k largest weights.
 func (s *Scratch) cutCount(k int) {
 	b := 0
@@ -119,11 +149,7 @@ func (s *Scratch) cutCount(k int) {
 
 // cutMass keeps the largest weights that together first reach p of the whole.
 func (s *Scratch) cutMass(p float64) {
-	whole := 0.0
-	for _, m := range s.mass {
-		whole += m
-	}
-	left := p * whole
+	left := p * s.whole()
 	b := 0
 	for ; b < buckets-1 && s.mass[b] < left; b++ {
 		left -= s.mass[b]
@@ -173,11 +199,7 @@ func (s *Scratch) keepFirst(b, n int) {
 
 // pick walks the weights, in order of token id, up to the share u of their sum.
 func (s *Scratch) pick(u float64, best int32) int32 {
-	whole := 0.0
-	for _, w := range s.weight {
-		whole += float64(w)
-	}
-	left := u * whole
+	left := u * s.whole()
 	for i, w := range s.weight {
 		if w == 0 {
 			continue

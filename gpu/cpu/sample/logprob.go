@@ -67,31 +67,3 @@ func (d distribution) likeliest(logits []float32, n int) []TokenLogProb {
 	}
 	return out
 }
-
-// exp is e^x for x in [-80, 0] to about 2 units in the last place, several
-// times as fast as math.Exp. It is the usual reduction x = n ln 2 + r,
-// |r| <= ln 2 / 2, and a polynomial in r (Cephes expf's coefficients). The
-// conversions keep the compiler from fusing operations on some machines only: a
-// seed draws the same tokens on all.
-func exp(x float32) float32 {
-	if x < -80 {
-		return 0
-	}
-	const (
-		log2e = 1.44269504088896341
-		ln2Hi = 0.693359375
-		ln2Lo = -2.12194440e-4
-	)
-	n := float32(int32(float32(x*log2e) - 0.5)) // rounds to nearest: x is not positive
-	r := float32(x - float32(n*ln2Hi))
-	r = float32(r - float32(n*ln2Lo))
-	y := float32(1.9875691500e-4)
-	y = float32(y*r) + 1.3981999507e-3
-	y = float32(y*r) + 8.3334519073e-3
-	y = float32(y*r) + 4.1665795894e-2
-	y = float32(y*r) + 1.6666665459e-1
-	y = float32(y*r) + 5.0000001201e-1
-	y = float32(float32(y*r)*r) + r
-	y = float32(y) + 1
-	return y * math.Float32frombits(uint32(int32(n)+127)<<23)
-}

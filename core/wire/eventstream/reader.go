@@ -18,6 +18,7 @@ var ErrTooLong = errors.New("event is longer than the limit")
 //	}
 type Reader struct {
 	buf     []byte
+	passed  int // first byte not returned by Passed
 	start   int // first byte not handed out
 	end     int // end of the bytes read
 	max     int
@@ -46,7 +47,7 @@ func (r *Reader) Reset(buf []byte, maxEvent int) {
 func (r *Reader) Fill(src io.Reader) error {
 	if r.start > 0 {
 		r.end = copy(r.buf, r.buf[r.start:r.end])
-		r.start = 0
+		r.start, r.passed = 0, 0
 	}
 	if r.end == len(r.buf) {
 		if r.end >= r.max {
@@ -80,10 +81,18 @@ func (r *Reader) Rest() (Event, bool) {
 	return r.take(r.end - r.start), true
 }
 
+// Passed returns the bytes of the events handed out since the last Fill or
+// Passed, in one piece. They are valid until the next Fill.
+func (r *Reader) Passed() []byte {
+	b := r.buf[r.passed:r.start:r.start]
+	r.passed = r.start
+	return b
+}
+
 // Buffer gives the buffer back for reuse elsewhere and leaves r empty.
 func (r *Reader) Buffer() []byte {
 	buf := r.buf
-	r.buf, r.start, r.end = nil, 0, 0
+	r.buf, r.passed, r.start, r.end = nil, 0, 0, 0
 	return buf
 }
 

@@ -1,0 +1,110 @@
+package dispatch
+
+import (
+	"errors"
+	"time"
+
+	"github.com/yardmaster/yardmaster/core/admit"
+	"github.com/yardmaster/yardmaster/core/clock"
+	"github.com/yardmaster/yardmaster/core/engine"
+	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/load"
+	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/core/route"
+	"github.com/yardmaster/yardmaster/core/unit"
+)
+
+// Deadlines bound each stage of a request. Connecting is bounded by the
+// adapters. Zero fields take their defaults.
+type Deadlines struct {
+	// Header is from sending a streamed request to the engine's status; default
+	// 2 min. (The status of a whole answer comes with the answer: Total bounds it.)
+	Header time.Duration
+	// FirstToken is from the status to the first event with data; default 5 min,
+	// which leaves room for a long prompt in a queue.
+	FirstToken time.Duration
+	// Idle is between two events with data; default 2 min. Comments are no sign
+	// of progress.
+	Idle time.Duration
+	// Total is the whole request; default 10 min.
+	Total time.Duration
+	// Tail is from the end marker to the end of the engine's response; default 1 s.
+	Tail time.Duration
+}
+
+// Config sets up a dispatcher. Zero fields take their defaults.
+type Config struct {
+	Route     route.Config
+	Admit     admit.Config
+	Deadlines Deadlines
+	// Eject is how long an unreachable worker is left out; default 200 ms,
+	// doubling to 5 s. Registering again ends it at once.
+	Eject load.Backoff
+	// Attempts is the most workers a request is offered to; default 3.
+	Attempts int
+	// MaxEvent is the longest event of a stream; default 4 MiB.
+	MaxEvent unit.Bytes
+	// MaxAnswer is the longest whole (not streamed) answer; default 64 MiB.
+	MaxAnswer unit.Bytes
+	// KeepUsage leaves stream_options alone. By default streams are made to
+	// report usage, for metrics; clients that did not ask do not see it.
+	KeepUsage bool
+	// Seed makes ties and transfer ids reproducible; 0 draws one.
+	Seed uint64
+}
+
+// Validate reports every fault at once.
+func (c Config) Validate() error {
+	faults := []error{c.Route.Validate()}
+	d := c.Deadlines
+	for name, v := range map[string]time.Duration{
+		"header deadline": d.Header, "first token deadline": d.FirstToken, "idle deadline": d.Idle,
+		"total deadline": d.Total, "tail deadline": d.Tail, "ejection": c.Eject.First, "longest ejection": c.Eject.Longest,
+	} {
+		if v < 0 {
+			faults = append(faults, errors.New(name+" is negative"))
+		}
+	}
+	if c.Attempts < 0 || c.MaxEvent < 0 || c.MaxAnswer < 0 {
+		faults = append(faults, errors.New("attempts, longest event and longest answer must not be negative"))
+	}
+	return errors.Join(faults...)
+}
+
+func (c Config) withDefaults() Config {
+	duration := func(d *time.Duration, def time.Duration) {
+		if *d == 0 {
+			*d = def
+		}
+	}
+	duration(&c.Deadlines.Header, 2*time.Minute)
+	duration(&c.Deadlines.FirstToken, 5*time.Minute)
+	duration(&c.Deadlines.Idle, 2*time.Minute)
+	duration(&c.Deadlines.Total, 10*time.Minute)
+	duration(&c.Deadlines.Tail, time.Second)
+	duration(&c.Eject.First, 200*time.Millisecond)
+	duration(&c.Eject.Longest, max(5*time.Second, c.Eject.First))
+	if c.Attempts == 0 {
+		c.Attempts = 3
+	}
+	if c.MaxEvent == 0 {
+		c.MaxEvent = 4 << 20
+	}
+	if c.MaxAnswer == 0 {
+		c.MaxAnswer = 64 << 20
+	}
+	return c
+}
+
+// Deps are what a dispatcher needs of its surroundings.
+type Deps struct {
+	// View is the fleet as it is now; never nil. It is called per attempt.
+	View func() *fleet.View
+	// Samples is what workers last said of themselves; may be nil or return nil.
+	Samples func() *fleet.Samples
+	// Adapter finds the adapter for an engine by Worker.Engine; nil for an
+	// unknown one.
+	Adapter  func(engine string) engine.Adapter
+	Registry *measure.Registry
+	Clock    clock.Clock
+}

@@ -1,0 +1,222 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/yardmaster/yardmaster/core/admit"
+	"github.com/yardmaster/yardmaster/core/errs"
+	"github.com/yardmaster/yardmaster/core/load"
+	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/core/route"
+	"github.com/yardmaster/yardmaster/core/unit"
+	"github.com/yardmaster/yardmaster/core/wire/edge"
+	"github.com/yardmaster/yardmaster/core/wire/openai"
+)
+
+// Dispatcher serves requests. It is safe for concurrent use.
+type Dispatcher struct {
+	cfg      Config
+	deps     Deps
+	gate     *admit.Gate
+	table    *load.Table
+	inFlight measure.Gauge
+	decision measure.Histogram
+	known    atomic.Pointer[known]
+	learning sync.Mutex
+	buffers  sync.Pool // of *[]byte, for streams
+
+	// deciding makes a decision and its reservation one step: the next decision
+	// sees this one's work.
+	deciding sync.Mutex
+	router   *route.Router
+	rng      *rand.Rand
+}
+
+// New makes a dispatcher, or reports every fault of the configuration.
+func New(c Config, deps Deps) (*Dispatcher, error) {
+	if err := c.Validate(); err != nil {
+		return nil, fmt.Errorf("dispatch: %w", err)
+	}
+	c = c.withDefaults()
+	if c.Seed == 0 {
+		c.Seed = rand.Uint64() //nolint:gosec // transfer ids only have to differ; ties need no secrecy
+	}
+	c.Route.Seed = c.Seed
+	return &Dispatcher{
+		cfg: c, deps: deps,
+		gate:     admit.New(c.Admit),
+		table:    load.NewTable(deps.Registry),
+		inFlight: deps.Registry.Gauge(measure.RequestsInFlight),
+		decision: deps.Registry.Histogram(measure.DecisionSeconds),
+		router:   route.New(c.Route),
+		rng:      rand.New(rand.NewPCG(c.Seed, ^c.Seed)), //nolint:gosec // as above
+		buffers:  sync.Pool{New: func() any { b := make([]byte, streamBuffer); return &b }},
+	}, nil
+}
+
+// Load is this gateway's in-flight work, for reports.
+func (d *Dispatcher) Load() *load.Table { return d.table }
+
+// Request is one call of the API.
+type Request struct {
+	*edge.Request
+	ID   string // unique; engines see it
+	Path string // the API route engines are called at, e.g. /v1/chat/completions
+}
+
+// Life is one accepted request. Its methods are called by one goroutine.
+type Life struct {
+	d        *Dispatcher
+	route    string
+	accepted time.Time
+	pass     *admit.Pass
+	settled  bool
+
+	// Set by Serve.
+	req       *Request
+	sink      Sink
+	model     *model
+	dog       *watchdog
+	tried     []load.Key
+	placement *Placement
+	path      route.Path
+	refusal   *refusal
+	begun     bool
+	status    int
+	watch     edge.Watch
+	firstAt   time.Time // of the first token
+	lastAt    time.Time // of the last token
+	reserved  *load.Reservation
+}
+
+// Accept begins a request that came in by the named route (a metrics label).
+// Over a bound the error is of kind Saturated, and the life has ended. Otherwise
+// the caller closes it.
+func (d *Dispatcher) Accept(routeName string) (*Life, error) {
+	l := &Life{d: d, route: routeName, accepted: d.deps.Clock.Now()}
+	d.inFlight.Add(1)
+	pass, err := d.gate.Enter()
+	if err != nil {
+		l.Refuse(err)
+		l.Close()
+		return nil, err
+	}
+	l.pass = pass
+	return l, nil
+}
+
+// Hold counts n bytes of body before the memory for them is taken. An error is
+// of kind Saturated.
+func (l *Life) Hold(n unit.Bytes) error { return l.pass.Hold(n) }
+
+// Refuse ends the request before it was served, e.g. for a body that cannot be
+// read. It counts under the model "unknown".
+func (l *Life) Refuse(err error) Outcome { return l.settle(err) }
+
+// Close gives back what the life holds. Closing again does nothing.
+func (l *Life) Close() {
+	if l.d == nil {
+		return
+	}
+	if !l.settled {
+		l.settle(errors.New("dispatch: a request ended without an outcome"))
+	}
+	if l.pass != nil {
+		l.pass.Close()
+	}
+	l.d.inFlight.Add(-1)
+	l.d = nil
+}
+
+// Serve computes the request and delivers the answer to sink. It returns when
+// nothing of the request is left running anywhere. Cancelling ctx, with a cause
+// of type *errs.Error to tell the client why, ends it.
+func (l *Life) Serve(ctx context.Context, req *Request, sink Sink) Outcome {
+	l.req, l.sink = req, sink
+	return l.settle(l.serve(ctx))
+}
+
+func (l *Life) serve(ctx context.Context) error {
+	d := l.d
+	view := d.deps.View()
+	if l.model = d.model(view, l.req.Model); l.model == nil {
+		if len(view.Workers) == 0 {
+			return noCapacity("no worker is registered", route.ErrNoWorker)
+		}
+		return &errs.Error{
+			Kind: errs.NotFound, Client: fmt.Sprintf("the model %q does not exist", l.req.Model),
+			Param: "model", Code: "model_not_found",
+		}
+	}
+	if !d.cfg.KeepUsage {
+		l.req.CountUsage()
+	}
+	ctx, l.dog = watch(ctx, d.deps.Clock, d.cfg.Deadlines.Total)
+	defer l.dog.stop()
+	for attempt := 1; ; attempt++ {
+		again, err := l.attempt(ctx)
+		if !again {
+			return err
+		}
+		if attempt == d.cfg.Attempts {
+			return l.exhausted(err)
+		}
+	}
+}
+
+// settle fixes the outcome and counts it, once.
+func (l *Life) settle(err error) Outcome {
+	now := l.d.deps.Clock.Now()
+	o := Outcome{
+		Name: "ok", Status: l.status, Begun: l.begun, Placement: l.placement,
+		Usage: l.watch.Usage, Duration: now.Sub(l.accepted),
+	}
+	if !l.firstAt.IsZero() {
+		o.TTFT = l.firstAt.Sub(l.accepted)
+	}
+	switch {
+	case err != nil:
+		o.Err = errs.As(err)
+		o.Name = nameOf(o.Err.Kind)
+		if !l.begun {
+			o.Status = openai.Status(o.Err.Kind)
+		}
+	case l.status >= 400: // the engine's own answer
+		o.Name = nameOf(edge.KindOf(l.status))
+	}
+	if l.settled {
+		return o
+	}
+	l.settled = true
+	name := unknownModel
+	if l.model != nil {
+		name = l.model.name
+		l.observe()
+	}
+	l.d.deps.Registry.Counter(measure.Requests, name, l.route, o.Name).Inc()
+	return o
+}
+
+// observe counts what the engine reported and how fast the tokens came.
+func (l *Life) observe() {
+	u, m := l.watch.Usage, l.model
+	if u.Known {
+		m.prompt.Add(float64(u.Prompt))
+		m.cached.Add(float64(min(u.Cached, u.Prompt)))
+		m.output.Add(float64(u.Output))
+		m.ratio.Learn(l.req.Prompt, u.Prompt)
+	}
+	if n := max(int(u.Output), l.watch.Tokens); n > 1 && !l.firstAt.IsZero() && l.lastAt.After(l.firstAt) {
+		m.tpot.Observe(l.lastAt.Sub(l.firstAt).Seconds() / float64(n-1))
+	}
+}
+
+func noCapacity(client string, cause error) *errs.Error {
+	return &errs.Error{Kind: errs.NoCapacity, Client: client, Code: "no_capacity", RetryAfter: time.Second, Cause: cause}
+}

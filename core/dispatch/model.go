@@ -1,0 +1,92 @@
+package dispatch
+
+import (
+	"maps"
+
+	"github.com/yardmaster/yardmaster/core/cost"
+	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/core/route"
+)
+
+// maxModels bounds the models remembered. Workers name them, so only a broken
+// operator reaches it.
+const maxModels = 4096
+
+// unknownModel is the metrics label of every model nobody serves: clients may
+// not make series.
+const unknownModel = "unknown"
+
+// model is what a dispatcher keeps about a model that some worker serves or has
+// served.
+type model struct {
+	name  string
+	ratio cost.Ratio
+	turn  uint64 // decisions so far; guarded by Dispatcher.deciding
+
+	ttft              [2]measure.Histogram // by route.Path
+	itl, tpot, queued measure.Histogram
+	prompt, cached    measure.Counter
+	output, failovers measure.Counter
+}
+
+func (d *Dispatcher) newModel(name string) *model {
+	r := d.deps.Registry
+	return &model{
+		name: name,
+		ttft: [2]measure.Histogram{
+			r.Histogram(measure.TTFT, name, route.Aggregated.String()),
+			r.Histogram(measure.TTFT, name, route.Disaggregated.String()),
+		},
+		itl:       r.Histogram(measure.ITL, name),
+		tpot:      r.Histogram(measure.TPOT, name),
+		queued:    r.Histogram(measure.QueueWait, name),
+		prompt:    r.Counter(measure.PromptTokens, name),
+		cached:    r.Counter(measure.CachedTokens, name),
+		output:    r.Counter(measure.OutputTokens, name),
+		failovers: r.Counter(measure.Failovers, name),
+	}
+}
+
+// known is a set of models, valid for one view. It is immutable.
+type known struct {
+	view   *fleet.View
+	models map[string]*model
+}
+
+// model finds the model by name, nil when no worker serves or served it. A new
+// view's models are taken in first, so that a model whose workers are all gone
+// is still told from one that never was.
+func (d *Dispatcher) model(view *fleet.View, name string) *model {
+	k := d.known.Load()
+	if k == nil || k.view != view {
+		k = d.learn(view)
+	}
+	return k.models[name]
+}
+
+func (d *Dispatcher) learn(view *fleet.View) *known {
+	d.learning.Lock()
+	defer d.learning.Unlock()
+	old := d.known.Load()
+	next := &known{view: view, models: map[string]*model{}}
+	if old != nil {
+		if old.view == view {
+			return old
+		}
+		next.models = old.models
+	}
+	copied := false
+	for _, name := range view.Models() {
+		if next.models[name] != nil || len(next.models) >= maxModels {
+			continue
+		}
+		if !copied { // readers hold the old map
+			next.models = maps.Clone(next.models)
+			copied = true
+		}
+		next.models[name] = d.newModel(name)
+	}
+	d.known.Store(next)
+	return next
+}

@@ -1,0 +1,104 @@
+package dispatch
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/yardmaster/yardmaster/core/errs"
+	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/wire/edge"
+)
+
+// Head precedes an answer.
+type Head struct {
+	Status      int
+	ContentType string
+	Stream      bool
+	// RetryAfter is the engine's own, verbatim; empty when it gave none.
+	RetryAfter string
+	Placement  *Placement
+}
+
+// Sink takes an answer. Its methods are called by one goroutine, Begin first
+// and once; an error from either means that the client is gone.
+type Sink interface {
+	Begin(Head) error
+	// Write delivers whole events, or all of a body that is not streamed, before
+	// it returns. It does not keep p.
+	Write(p []byte) error
+}
+
+// Placement explains where a request went.
+type Placement struct {
+	Path, Reason, Policy   string
+	Serve, Prefill         fleet.WorkerID // Prefill is empty when aggregated
+	NextServe, NextPrefill fleet.WorkerID // runners-up; empty when there was none
+	// KV is what the decode worker said of the transfer; empty when it did not.
+	KV string
+	// Failovers is how many workers did not take the request before.
+	Failovers int
+	// PrefillFault is why the prefill leg failed, a machine word; empty when it
+	// did not. It is set when the request has ended.
+	PrefillFault string
+}
+
+// String is the placement on one line: path, then key=value pairs, separated by
+// semicolons.
+func (p *Placement) String() string {
+	var b strings.Builder
+	b.WriteString(p.Path)
+	pair := func(key, value string) {
+		if value != "" {
+			b.WriteString("; " + key + "=" + value)
+		}
+	}
+	pair("reason", p.Reason)
+	pair("policy", p.Policy)
+	pair("prefill", string(p.Prefill))
+	if p.Prefill != "" {
+		pair("decode", string(p.Serve))
+	} else {
+		pair("worker", string(p.Serve))
+	}
+	pair("next", string(p.NextServe))
+	pair("next-prefill", string(p.NextPrefill))
+	if p.Failovers > 0 {
+		pair("failovers", strconv.Itoa(p.Failovers))
+	}
+	kv, why, _ := strings.Cut(p.KV, ";")
+	pair("kv", strings.TrimSpace(kv))
+	pair("kv-reason", strings.TrimSpace(why))
+	return b.String()
+}
+
+// Outcome is how a request ended.
+type Outcome struct {
+	// Name is the outcome in metrics and log: ok, client_error, saturated,
+	// no_capacity, upstream, timeout, canceled, internal.
+	Name string
+	// Status is the status that was sent, or that belongs to Err.
+	Status int
+	// Begun says that the sink has seen Begin.
+	Begun bool
+	// Err is what the client still has to be told: as the answer when nothing
+	// has begun, else as the stream's last event before its connection is cut.
+	// It is nil when the answer is complete, an engine's own error included.
+	Err       *errs.Error
+	Placement *Placement // nil when no worker was chosen
+	Usage     edge.Usage
+	// TTFT is from acceptance to the first token of a stream; 0 without one.
+	TTFT     time.Duration
+	Duration time.Duration
+}
+
+// nameOf is the outcome's name for a failure of kind k.
+func nameOf(k errs.Kind) string {
+	switch k {
+	case errs.BadRequest, errs.Unauthorized, errs.Forbidden, errs.NotFound, errs.TooLarge:
+		return "client_error"
+	case errs.Saturated, errs.NoCapacity, errs.Upstream, errs.Timeout, errs.Canceled, errs.Internal:
+		return k.String()
+	}
+	return errs.Internal.String()
+}

@@ -1,0 +1,222 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/yardmaster/yardmaster/core/engine"
+	"github.com/yardmaster/yardmaster/core/errs"
+	"github.com/yardmaster/yardmaster/core/wire/edge"
+	"github.com/yardmaster/yardmaster/core/wire/eventstream"
+)
+
+const (
+	// streamBuffer is what a stream holds in memory while its events fit.
+	streamBuffer = 4 << 10
+	// keepBuffer is the largest buffer worth keeping for the next stream.
+	keepBuffer = 64 << 10
+	// maxTail bounds what is read and thrown away after the end marker.
+	maxTail = 64 << 10
+)
+
+// begin opens the answer.
+func (l *Life) begin(h Head) error {
+	l.begun, l.status = true, h.Status
+	if err := l.sink.Begin(h); err != nil {
+		return gone(err)
+	}
+	return nil
+}
+
+// write delivers p. However long the client takes, it is not the engine's
+// silence.
+func (l *Life) write(p []byte) error {
+	if len(p) == 0 {
+		return nil
+	}
+	l.dog.pause()
+	defer l.dog.resume()
+	if err := l.sink.Write(p); err != nil {
+		return gone(err)
+	}
+	return nil
+}
+
+func gone(err error) error {
+	if e, ok := errors.AsType[*errs.Error](err); ok {
+		return e
+	}
+	return &errs.Error{Kind: errs.Canceled, Client: "the client left", Cause: err}
+}
+
+// collect passes a whole answer on.
+func (l *Life) collect(ctx context.Context, resp *engine.Response) error {
+	body, err := readAll(resp.Body, l.d.cfg.MaxAnswer)
+	switch {
+	case errors.Is(err, errTooLong):
+		return &errs.Error{Kind: errs.Upstream, Client: "the engine's answer is too long", Code: "answer_too_long", Cause: err}
+	case ctx.Err() != nil:
+		return causeOf(ctx)
+	case err != nil:
+		return broken(err)
+	}
+	usage, ok, failed := edge.Answer(body)
+	if !ok {
+		return &errs.Error{Kind: errs.Upstream, Client: "the engine's answer is not what was asked for", Code: "bad_answer"}
+	}
+	l.watch.Usage = usage
+	if failed != nil {
+		return failed
+	}
+	return l.whole(Head{Status: resp.Status, ContentType: "application/json", Placement: l.placement}, body)
+}
+
+// whole delivers an answer that is not a stream.
+func (l *Life) whole(h Head, body []byte) error {
+	if err := l.begin(h); err != nil {
+		return err
+	}
+	return l.write(body)
+}
+
+// relay passes a stream on, event by event.
+func (l *Life) relay(ctx context.Context, p *placed, resp *engine.Response) error {
+	if !strings.HasPrefix(resp.ContentType, "text/event-stream") {
+		return &errs.Error{Kind: errs.Upstream, Client: "the engine did not answer with a stream", Code: "bad_answer"}
+	}
+	l.dog.expect(l.d.deps.Clock.Now(), l.d.cfg.Deadlines.FirstToken, lateToken())
+	if err := l.begin(Head{Status: resp.Status, ContentType: resp.ContentType, Stream: true, Placement: l.placement}); err != nil {
+		return err
+	}
+	buf := l.d.buffers.Get().(*[]byte)
+	r := eventstream.NewReader(*buf, int(l.d.cfg.MaxEvent))
+	defer func() {
+		if *buf = r.Buffer(); cap(*buf) <= keepBuffer {
+			l.d.buffers.Put(buf)
+		}
+	}()
+	for {
+		readErr := r.Fill(resp.Body)
+		done, err := l.forward(r)
+		switch {
+		case err != nil:
+			return err
+		case done:
+			return l.drain(r, resp.Body, readErr)
+		case readErr == nil:
+			continue
+		}
+		return l.endOf(ctx, r, readErr)
+	}
+}
+
+// forward delivers the whole events that one read completed, in one write. It
+// reports whether the end marker was among them.
+func (l *Life) forward(r *eventstream.Reader) (done bool, err error) {
+	var now time.Time // of the first event with data
+	for e, ok := r.Next(); ok && !done; {
+		if now.IsZero() && e.Data != nil {
+			now = l.d.deps.Clock.Now()
+		}
+		sight := l.watch.See(e.Data)
+		if failed := l.failed(sight); failed != nil {
+			last := e.Raw
+			if sight.Chunk {
+				last = nil
+			}
+			if err := l.write(before(r, last)); err != nil {
+				return false, err
+			}
+			return false, failed
+		}
+		if sight.UsageOnly && l.req.AddedUsage {
+			if err := l.write(before(r, e.Raw)); err != nil {
+				return false, err
+			}
+		}
+		if sight.Token {
+			l.token(now)
+		}
+		if done = sight.Done; !done {
+			e, ok = r.Next()
+		}
+	}
+	if err := l.write(r.Passed()); err != nil {
+		return false, err
+	}
+	if !now.IsZero() {
+		l.dog.expect(l.d.deps.Clock.Now(), l.d.cfg.Deadlines.Idle, lateIdle())
+	}
+	return done, nil
+}
+
+// failed says whether an event means that the generation failed. An end marker
+// after nothing at all is how some engines report it.
+func (l *Life) failed(s edge.Sight) error {
+	if s.Err != nil {
+		return s.Err
+	}
+	if s.Done && !l.generated() {
+		return &errs.Error{Kind: errs.Upstream, Client: "the engine ended the stream without generating anything", Code: "empty_stream"}
+	}
+	return nil
+}
+
+func (l *Life) generated() bool { return l.watch.Tokens > 0 || l.watch.Finished }
+
+// before is what r has handed out since the last write, without the event last.
+func before(r *eventstream.Reader, last []byte) []byte {
+	b := r.Passed()
+	return b[:len(b)-len(last)]
+}
+
+// token counts an event that carries output.
+func (l *Life) token(now time.Time) {
+	if l.firstAt.IsZero() {
+		l.firstAt = now
+		l.reserved.FirstToken()
+		l.model.ttft[l.path].Observe(elapsed(l.accepted, now).Seconds())
+	} else {
+		l.model.itl.Observe(elapsed(l.lastAt, now).Seconds())
+	}
+	l.lastAt = now
+}
+
+// drain reads the response to its end, so that the connection can serve again.
+// The stream is complete already: nothing that happens here is a failure.
+func (l *Life) drain(r *eventstream.Reader, body io.Reader, readErr error) error {
+	l.dog.expect(l.d.deps.Clock.Now(), l.d.cfg.Deadlines.Tail, lateTotal())
+	for total := 0; readErr == nil && total < maxTail; {
+		readErr = r.Fill(body)
+		for e, ok := r.Next(); ok; e, ok = r.Next() {
+			total += len(e.Raw)
+		}
+	}
+	if e, ok := r.Rest(); ok && string(e.Raw) == "\n" {
+		return l.write(e.Raw) // the second half of the marker's CRLF
+	}
+	return nil
+}
+
+// endOf judges a stream that ended without its marker.
+func (l *Life) endOf(ctx context.Context, r *eventstream.Reader, readErr error) error {
+	switch {
+	case errors.Is(readErr, eventstream.ErrTooLong):
+		return &errs.Error{Kind: errs.Upstream, Client: "the engine sent an event that is too long", Code: "event_too_long", Cause: readErr}
+	case ctx.Err() != nil:
+		return causeOf(ctx)
+	case !errors.Is(readErr, io.EOF):
+		return broken(readErr)
+	}
+	// Some engines leave out the last blank line.
+	if e, ok := r.Rest(); ok && l.watch.See(e.Data).Done && l.generated() {
+		if err := l.write(e.Raw); err != nil {
+			return err
+		}
+		return l.write([]byte("\n\n"))
+	}
+	return &errs.Error{Kind: errs.Upstream, Client: "the engine ended the stream before it was complete", Code: "stream_truncated", Cause: io.ErrUnexpectedEOF}
+}

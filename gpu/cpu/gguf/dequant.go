@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+
+	"github.com/yardmaster/yardmaster/gpu/cpu/f16"
 )
 
 // Dequantize decodes len(dst) elements of type t from src. It panics when
@@ -112,17 +114,4 @@ func decodeQ6K(dst []float32, b []byte) {
 	}
 }
 
-func half(b []byte) float32 { return Half(binary.LittleEndian.Uint16(b)) }
-
-// Half converts an IEEE half-precision number.
-func Half(h uint16) float32 {
-	sign, exp, frac := uint32(h>>15)<<31, uint32(h>>10&31), uint32(h&1023)
-	switch exp {
-	case 31: // infinity, NaN
-		return math.Float32frombits(sign | 0xff<<23 | frac<<13)
-	case 0: // zero, subnormal: frac * 2^-24
-		x := float32(frac) * (1.0 / (1 << 24))
-		return math.Float32frombits(sign | math.Float32bits(x))
-	}
-	return math.Float32frombits(sign | (exp+112)<<23 | frac<<13)
-}
+func half(b []byte) float32 { return f16.Float(binary.LittleEndian.Uint16(b)) }

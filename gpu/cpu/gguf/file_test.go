@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/yardmaster/yardmaster/gpu/cpu/f16"
 	"github.com/yardmaster/yardmaster/gpu/cpu/gguf"
 	"github.com/yardmaster/yardmaster/gpu/cpu/gguf/gguftest"
 )
@@ -117,7 +118,7 @@ func TestTensors(t *testing.T) {
 // from the format's description.
 func TestDequantize(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	h := func(b []byte) float64 { return float64(gguf.Half(binary.LittleEndian.Uint16(b))) }
+	h := func(b []byte) float64 { return float64(f16.Float(binary.LittleEndian.Uint16(b))) }
 	element := map[gguf.Type]func(b []byte, i int) float64{
 		gguf.F32: func(b []byte, _ int) float64 { return float64(math.Float32frombits(binary.LittleEndian.Uint32(b))) },
 		gguf.F16: func(b []byte, _ int) float64 { return h(b) },
@@ -181,32 +182,6 @@ func TestDequantize(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestHalf(t *testing.T) {
-	for h := range 1 << 16 {
-		x := gguf.Half(uint16(h))
-		exp, frac := h>>10&31, float64(h&1023)
-		want := math.Ldexp(1+frac/1024, exp-15)
-		switch exp {
-		case 0:
-			want = math.Ldexp(frac, -24)
-		case 31:
-			want = math.Inf(1)
-			if frac != 0 {
-				want = math.NaN()
-			}
-		}
-		if h>>15 == 1 {
-			want = -want
-		}
-		if float64(x) != want && !(math.IsNaN(want) && math.IsNaN(float64(x))) {
-			t.Fatalf("Half(%#04x) = %v, want %v", h, x, want)
-		}
-		if exp < 31 && !bytes.Equal(gguftest.Encode(gguf.F16, []float32{x}), []byte{byte(h), byte(h >> 8)}) {
-			t.Fatalf("half %#04x does not encode back from %v", h, x)
-		}
 	}
 }
 

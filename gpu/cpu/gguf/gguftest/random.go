@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"github.com/yardmaster/yardmaster/gpu/cpu/f16"
 	"github.com/yardmaster/yardmaster/gpu/cpu/gguf"
 )
 
@@ -37,7 +38,7 @@ func Random(rng *rand.Rand, t gguf.Type, n int, sigma float32) []byte {
 // setScales overwrites a block's f16 fields so that its weights spread by
 // sigma: uniform values of width w have a standard deviation of w/sqrt(12).
 func setScales(rng *rand.Rand, t gguf.Type, b []byte, sigma float32) {
-	put := func(at int, x float32) { binary.LittleEndian.PutUint16(b[at:], half(x)) }
+	put := func(at int, x float32) { binary.LittleEndian.PutUint16(b[at:], f16.Bits(x)) }
 	vary := 0.75 + 0.5*rng.Float32()
 	switch t {
 	case gguf.Q40:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/yardmaster/yardmaster/gpu/cpu/f16"
 	"github.com/yardmaster/yardmaster/gpu/cpu/gguf"
 )
 
@@ -162,7 +163,7 @@ func Encode(t gguf.Type, x []float32) []byte {
 		case gguf.F32:
 			b = binary.LittleEndian.AppendUint32(b, bits)
 		case gguf.F16:
-			b = binary.LittleEndian.AppendUint16(b, half(v))
+			b = binary.LittleEndian.AppendUint16(b, f16.Bits(v))
 		case gguf.BF16:
 			b = binary.LittleEndian.AppendUint16(b, uint16((bits+0x7fff+bits>>16&1)>>16))
 		default:
@@ -170,20 +171,4 @@ func Encode(t gguf.Type, x []float32) []byte {
 		}
 	}
 	return b
-}
-
-// half rounds a finite number to the nearest half-precision one, ties away
-// from zero; magnitudes beyond 65504 become that.
-func half(v float32) uint16 {
-	sign := uint16(math.Float32bits(v) >> 31 << 15)
-	x := math.Abs(float64(v))
-	switch {
-	case x >= 65504:
-		return sign | 0x7bff
-	case x < 1.0/(1<<14):
-		return sign | uint16(math.Round(x*(1<<24)))
-	}
-	frac, exp := math.Frexp(x) // x = frac * 2^exp, 0.5 <= frac < 1
-	// Rounding up to the next power of two carries into the exponent by itself.
-	return sign | (uint16(exp+14)<<10 + uint16(math.Round((frac*2-1)*1024)))
 }

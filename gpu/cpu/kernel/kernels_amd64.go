@@ -1,0 +1,5 @@
+package kernel
+
+func levels() []Level { return []Level{Generic} }
+
+func kernels(Level) *Kernels { return genericKernels() }

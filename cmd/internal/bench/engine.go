@@ -197,3 +197,10 @@ func median(values []float64) float64 {
 	}
 	return (values[middle-1] + values[middle]) / 2
 }
+
+// BatchOptions are the options of an engine to be measured: a step takes a
+// whole prompt, and blocks are never short.
+func BatchOptions(context int) batch.Options {
+	const streams, block = 8, 16
+	return batch.Options{KVBlocks: 2 * max(context, streams*1024) / block, MaxContext: context, TokenBudget: 512}
+}

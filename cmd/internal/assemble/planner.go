@@ -1,0 +1,104 @@
+package assemble
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/yardmaster/yardmaster/cmd/internal/config"
+	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/lead"
+	"github.com/yardmaster/yardmaster/raftstore"
+	"github.com/yardmaster/yardmaster/server/control"
+)
+
+// Planner is a member of the replicated core, with the port where workers
+// register.
+type Planner struct {
+	store  *raftstore.Store
+	leases *lead.Leases
+	server *control.Server
+	addr   string
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+
+	mu  sync.Mutex
+	err error // why the control port stopped
+}
+
+// leaderWait is how long a planner may take to lead its own cluster.
+const leaderWait = 10 * time.Second
+
+// StartPlanner opens the planner's state, waits until it leads and takes
+// workers. An empty data folder keeps everything in memory.
+func StartPlanner(ctx context.Context, p Process, c config.Planner, security config.TLS) (*Planner, error) {
+	tlsConfig, err := mutualTLS(security)
+	if err != nil {
+		return nil, err
+	}
+	ln, err := listen(ctx, c.Listen, "planner.listen")
+	if err != nil {
+		return nil, err
+	}
+	store, err := raftstore.Open(ctx, raftstore.Config{
+		Dir: c.DataDir, InMemory: c.DataDir == "", NodeID: c.ID,
+		Registry: p.Registry, Logger: p.Log,
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("planner.data-dir: %w", err), ln.Close())
+	}
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	out := &Planner{store: store, addr: ln.Addr().String(), cancel: cancel}
+	out.leases = lead.NewLeases(lead.Config{TTL: c.LeaseTTL, RenewEvery: c.LeaseTTL / 3})
+	out.server, err = control.New(control.Config{
+		Planner: store, Leases: out.leases, Clock: p.Clock, Logger: p.Log,
+		TLS: tlsConfig, AllowPlaintext: security.Plaintext,
+	})
+	if err != nil {
+		return nil, errors.Join(err, ln.Close(), out.Close(ctx))
+	}
+	out.tasks.Go(func() {
+		lead.Run(run, lead.Duties{Planner: store, Leases: out.leases, Clock: p.Clock, Registry: p.Registry, Logger: p.Log})
+	})
+	out.tasks.Go(func() { out.fail(out.server.Serve(ln)) })
+	wait, stop := context.WithTimeout(ctx, leaderWait)
+	defer stop()
+	if err := store.WaitLeader(wait); err != nil {
+		return nil, errors.Join(fmt.Errorf("planner: does not come to lead: %w", err), out.Close(ctx))
+	}
+	return out, nil
+}
+
+func (p *Planner) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err = err
+}
+
+// Addr is where workers register, host:port.
+func (p *Planner) Addr() string { return p.addr }
+
+// View is the fleet.
+func (p *Planner) View() *fleet.View { return p.store.View() }
+
+// Samples is what workers last said of themselves.
+func (p *Planner) Samples() *fleet.Samples { return p.leases.Samples() }
+
+// Err is why the planner no longer takes workers or changes, nil while it does.
+func (p *Planner) Err() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return errors.Join(p.err, p.store.Fault())
+}
+
+// Close ends the planner within ctx.
+func (p *Planner) Close(ctx context.Context) error {
+	if p.server != nil {
+		p.server.Close(ctx)
+	}
+	p.cancel()
+	p.tasks.Wait()
+	return p.store.Close(ctx)
+}

@@ -1,0 +1,88 @@
+package assemble
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+
+	"github.com/yardmaster/yardmaster/cmd/internal/config"
+	"github.com/yardmaster/yardmaster/core/clock"
+	"github.com/yardmaster/yardmaster/core/measure"
+)
+
+// Process is what the parts of one process share.
+type Process struct {
+	Version  string // of this binary
+	Log      *slog.Logger
+	Clock    clock.Clock
+	Registry *measure.Registry
+}
+
+// NewProcess is a process on the machine's clock.
+func NewProcess(version string, log *slog.Logger) Process {
+	return Process{Version: version, Log: log, Clock: clock.Real{}, Registry: &measure.Registry{}}
+}
+
+// listen opens a TCP listener; the error names the setting at fault.
+func listen(ctx context.Context, addr, setting string) (net.Listener, error) {
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("%s: cannot listen on %s: %w", setting, addr, err)
+	}
+	return ln, nil
+}
+
+// ErrTLS means that the certificate files cannot be used.
+var ErrTLS = errors.New("cannot use the certificate")
+
+// mutualTLS loads the process's certificate for both directions; nil when none
+// is configured.
+func mutualTLS(c config.TLS) (*tls.Config, error) {
+	if !c.Enabled() {
+		return nil, nil
+	}
+	pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+	if err != nil {
+		return nil, fmt.Errorf("tls.cert, tls.key: %w: %w", ErrTLS, err)
+	}
+	pem, err := os.ReadFile(c.CA)
+	if err != nil {
+		return nil, fmt.Errorf("tls.ca: %w: %w", ErrTLS, err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("tls.ca: %w: %s holds no certificate", ErrTLS, c.CA)
+	}
+	return &tls.Config{
+		MinVersion:   tls.VersionTLS13,
+		Certificates: []tls.Certificate{pair},
+		RootCAs:      pool,
+		ClientCAs:    pool,
+		ClientAuth:   tls.RequireAndVerifyClientCert,
+	}, nil
+}
+
+// advertised is the address by which others reach a listener: its own, with
+// the host that they know it by.
+func advertised(ln net.Addr, host string) (string, error) {
+	own, port, err := net.SplitHostPort(ln.String())
+	if err != nil {
+		return "", fmt.Errorf("assemble: %w", err)
+	}
+	if host != "" {
+		return net.JoinHostPort(host, port), nil
+	}
+	if ip := net.ParseIP(own); ip != nil && ip.IsUnspecified() {
+		return "", fmt.Errorf("worker.advertise: %w: the worker listens on every address (%s)", ErrNoHost, ln)
+	}
+	return net.JoinHostPort(own, port), nil
+}
+
+// ErrNoHost means that others cannot know how to reach this worker.
+var ErrNoHost = errors.New("say by which host name others reach this worker")

@@ -1,0 +1,155 @@
+package assemble
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/yardmaster/yardmaster/cmd/internal/config"
+	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/gpu/agent"
+)
+
+// host is an engine in this process and all that serves it: its API, its
+// metrics, its transfer endpoint.
+type host interface {
+	// describe fills in what the engine knows of itself: models, endpoints,
+	// compatibility, capacity.
+	describe(w *fleet.Worker)
+	// epoch tells the engine under which incarnation the fleet knows it.
+	epoch(e fleet.Epoch)
+	// stats is the engine's present state. It does not block.
+	stats() fleet.Stats
+	// drain refuses new requests and returns when those under way have ended.
+	drain(ctx context.Context) error
+	// close ends the engine; what still runs when ctx ends is aborted.
+	close(ctx context.Context) error
+}
+
+// Worker is one engine in this process, and its membership in the fleet.
+type Worker struct {
+	host   host
+	self   fleet.Worker
+	agent  *agent.Agent // nil without a planner
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+	wanted chan struct{} // closed when the planner wants the worker to drain
+	once   sync.Once
+}
+
+// StartWorker starts the engine and begins to register it. It returns when the
+// engine serves; the planner may be away.
+func StartWorker(ctx context.Context, p Process, c config.Worker, security config.TLS) (*Worker, error) {
+	ln, err := listen(ctx, c.Listen, "worker.listen")
+	if err != nil {
+		return nil, err
+	}
+	if c.ID == "" {
+		_, port, _ := net.SplitHostPort(ln.Addr().String()) // a listener's address always has a port
+		c.ID = c.Role + "-" + port
+	}
+	h, err := startHost(ctx, p, c, security, ln)
+	if err != nil {
+		return nil, errors.Join(err, ln.Close())
+	}
+	w := &Worker{host: h, wanted: make(chan struct{})}
+	if w.self, err = self(c); err == nil {
+		h.describe(&w.self)
+		err = w.join(p, c, security)
+	}
+	if err != nil {
+		return nil, errors.Join(err, h.close(ctx))
+	}
+	return w, nil
+}
+
+func startHost(ctx context.Context, p Process, c config.Worker, security config.TLS, ln net.Listener) (host, error) {
+	if c.Engine == "scripted" {
+		return startScripted(ctx, p, c, ln)
+	}
+	return startCPU(ctx, p, c, security, ln)
+}
+
+// self is the worker as its settings describe it.
+func self(c config.Worker) (fleet.Worker, error) {
+	role, err := fleet.ParseRole(c.Role)
+	if err != nil {
+		return fleet.Worker{}, fmt.Errorf("worker.role: %w", err)
+	}
+	w := fleet.Worker{ID: fleet.WorkerID(c.ID), Role: role, Engine: c.Engine}
+	for _, label := range c.Labels {
+		key, value, _ := strings.Cut(label, "=")
+		w.Labels = append(w.Labels, fleet.Label{Key: key, Value: value})
+	}
+	return w, nil
+}
+
+// addLabel adds a fact that the engine knows, unless the operator said it.
+func addLabel(w *fleet.Worker, key, value string) {
+	if !slices.ContainsFunc(w.Labels, func(l fleet.Label) bool { return l.Key == key }) {
+		w.Labels = append(w.Labels, fleet.Label{Key: key, Value: value})
+	}
+}
+
+// join starts the agent. Without a planner the worker serves alone, under no
+// epoch.
+func (w *Worker) join(p Process, c config.Worker, security config.TLS) error {
+	slices.SortFunc(w.self.Labels, func(a, b fleet.Label) int { return strings.Compare(a.Key, b.Key) })
+	if c.Planner == "" {
+		return nil
+	}
+	tlsConfig, err := mutualTLS(security)
+	if err != nil {
+		return err
+	}
+	w.agent, err = agent.New(agent.Config{
+		Planners: []string{c.Planner}, Worker: w.self, Stats: w.host.stats,
+		OnEpoch: w.host.epoch, OnDrain: func() { w.once.Do(func() { close(w.wanted) }) },
+		TLS: tlsConfig, Logger: p.Log,
+	})
+	if err != nil {
+		return fmt.Errorf("worker: %w", err)
+	}
+	run, cancel := context.WithCancel(context.Background())
+	w.cancel = cancel
+	w.tasks.Go(func() {
+		if err := w.agent.Run(run); err != nil {
+			p.Log.Error("the worker is no longer registered", "err", err)
+		}
+	})
+	return nil
+}
+
+// Self is the worker as it is registered, but for its epoch.
+func (w *Worker) Self() fleet.Worker { return w.self }
+
+// Epoch is the worker's incarnation, 0 before it has registered.
+func (w *Worker) Epoch() fleet.Epoch {
+	if w.agent == nil {
+		return 0
+	}
+	return w.agent.Epoch()
+}
+
+// DrainWanted is closed when the planner wants the worker to drain. The answer
+// is Close.
+func (w *Worker) DrainWanted() <-chan struct{} { return w.wanted }
+
+// Close drains: the worker takes nothing new, finishes what it has, leaves the
+// fleet and ends. What still runs when ctx ends is aborted.
+func (w *Worker) Close(ctx context.Context) error {
+	var faults []error
+	if w.agent != nil {
+		faults = append(faults, w.agent.Drain(ctx, w.host.drain))
+		w.cancel()
+		w.tasks.Wait()
+		faults = append(faults, w.agent.Close())
+	} else {
+		faults = append(faults, w.host.drain(ctx))
+	}
+	return errors.Join(append(faults, w.host.close(ctx))...)
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/yardmaster/yardmaster/cmd/internal/assemble"
+	"github.com/yardmaster/yardmaster/cmd/internal/config"
+	"github.com/yardmaster/yardmaster/gpu/launch"
+)
+
+func (a *app) workerCommand() *cobra.Command {
+	var flags *config.Flags
+	var leash bool
+	c := &cobra.Command{
+		Use:   "worker",
+		Short: "Host an engine and serve it to the fleet",
+		Long: `Host an engine, register it with a planner, and compute what gateways send.
+
+SIGTERM drains: the worker takes nothing new, finishes what it has and leaves.
+A second signal ends it at once.`,
+		Example: `  yardmaster worker --role prefill --model smollm2 --planner 10.0.0.1:8090
+  yardmaster worker --role decode --model models/llama.gguf --threads 8
+  yardmaster worker --engine scripted --script faults.yaml --planner ""`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			e, err := a.load(flags)
+			if err != nil {
+				return err
+			}
+			return a.runWorker(c.Context(), &e.Config, leash)
+		},
+	}
+	flags = config.Bind(c.Flags(), config.Use{Section: "worker"},
+		config.Use{Section: "log", Prefix: "log-"}, config.Use{Section: "tls", Prefix: "tls-"})
+	c.Flags().BoolVar(&leash, "leash", false, "end when standard input does: the parent is gone")
+	hide(c, "leash")
+	return c
+}
+
+// hide takes a flag that only Yardmaster itself gives out of the help.
+func hide(c *cobra.Command, flag string) {
+	if err := c.Flags().MarkHidden(flag); err != nil {
+		panic(err) // the flag was defined a line above
+	}
+}
+
+func (a *app) runWorker(ctx context.Context, c *config.Config, leash bool) error {
+	signals := watchSignals(ctx)
+	defer signals.close()
+	p := assemble.NewProcess(a.version, a.logger(c.Log))
+	w, err := assemble.StartWorker(signals.drain, p, c.Worker, c.TLS)
+	if err != nil {
+		return signals.outcome(err)
+	}
+	var orphaned <-chan struct{}
+	if leash {
+		orphaned = launch.ParentGone(a.in)
+	}
+	select {
+	case <-signals.drain.Done():
+		p.Log.Info("draining; a second signal ends the worker at once")
+	case <-w.DrainWanted():
+		p.Log.Info("draining, as the planner wants")
+	case <-orphaned:
+		p.Log.Warn("the parent process is gone")
+		signals.release()
+	}
+	return signals.outcome(drain(signals, c.Worker.DrainTimeout, w.Close))
+}
+
+// drain closes a part within timeout, or until the second signal. What was cut
+// off is no failure of the command: the user asked for it.
+func drain(s *shutdown, timeout time.Duration, closePart func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(s.force, timeout)
+	defer cancel()
+	err := closePart(ctx)
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return &codedError{code: exitPartial, err: errors.New("some requests did not finish before the end")}
+	}
+	return err
+}

@@ -147,11 +147,15 @@ func (e *Export) Finish(hidden []float32, release func()) {
 	e.settle()
 }
 
-// Abort ends the export without Finish and tells the destination. release is
-// called once, as for Finish.
+// Abort ends the export and tells the destination. release is called once, as
+// for Finish. Aborting again, or what is over, only calls release.
 func (e *Export) Abort(cause error, release func()) {
 	e.mu.Lock()
-	e.release = release
+	if earlier := e.release; earlier != nil {
+		e.release = func() { earlier(); release() }
+	} else {
+		e.release = release
+	}
 	e.mu.Unlock()
 	e.fail(Failure(ReasonCanceled, cause), true)
 	e.settle()
@@ -194,7 +198,6 @@ func (e *Export) fail(why *Error, notify bool) {
 	}
 	e.state.to(Aborting)
 	e.err = why
-	e.queued = 0
 	e.node.count.quarantined.Add(float64(e.pinned))
 	e.mu.Unlock()
 	if notify {

@@ -119,6 +119,8 @@ func (n *Node) reserve(link Link, r *Reserve) {
 	switch was, known := n.gone[r.ID]; {
 	case n.closed:
 		why = ReasonClosed
+	case n.exports[r.ID] != nil && n.exports[r.ID].link == link, o != nil && o.link == link:
+		o = nil // said twice
 	case n.exports[r.ID] != nil || o != nil && o.reserve != nil:
 		why = ReasonBusy
 	case known && o == nil:
@@ -135,7 +137,7 @@ func (n *Node) reserve(link Link, r *Reserve) {
 	switch {
 	case why != "":
 		send(link, &Abort{ID: r.ID, Why: why})
-	case o != nil:
+	case o != nil && o.leg != nil:
 		n.join(link, r, o.leg)
 	}
 }

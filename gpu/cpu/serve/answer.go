@@ -52,11 +52,14 @@ func (a *answer) blank() openai.Choice {
 	}
 }
 
-// peek waits for the first event without taking it.
+// peek waits for the first event without taking it, unless it is a failure.
 func (a *answer) peek(ctx context.Context) error {
 	ev, err := a.stream.Recv(ctx)
 	if err != nil {
 		return fmt.Errorf("first event: %w", err)
+	}
+	if failed(&ev) {
+		return endError(&ev)
 	}
 	a.peeked = &ev
 	return nil
@@ -82,7 +85,7 @@ func (a *answer) next(ctx context.Context) (openai.Choice, error) {
 		if err != nil {
 			return openai.Choice{}, fmt.Errorf("engine stream: %w", err)
 		}
-		if ev.Finish == batch.FinishAbort || ev.Finish == batch.FinishError {
+		if failed(&ev) {
 			return openai.Choice{}, endError(&ev)
 		}
 		if ev.Token != batch.NoToken {

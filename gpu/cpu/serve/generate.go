@@ -17,20 +17,22 @@ import (
 	"github.com/yardmaster/yardmaster/gpu/cpu/sample"
 )
 
-func (h *Handler) chat(w http.ResponseWriter, r *http.Request, body []byte) error {
-	req, err := openai.ParseChat(body)
-	if err != nil {
+// generation serves a route that generates, whose body parse reads.
+func (h *Handler) generation(parse func(body []byte) (*openai.Request, error)) http.HandlerFunc {
+	return h.work(func(w http.ResponseWriter, r *http.Request) error {
+		l, err := h.parseLeg(r)
+		if err != nil {
+			return err
+		}
+		c := &call{h: h, leg: l}
+		if err = c.admitted(r); err == nil {
+			err = c.serve(w, r, parse)
+		}
+		if err != nil && !c.begun {
+			h.turnAway(l)
+		}
 		return err
-	}
-	return h.generate(w, r, req)
-}
-
-func (h *Handler) completion(w http.ResponseWriter, r *http.Request, body []byte) error {
-	req, err := openai.ParseCompletion(body)
-	if err != nil {
-		return err
-	}
-	return h.generate(w, r, req)
+	})
 }
 
 // call is one request on its way through the handler.
@@ -40,38 +42,53 @@ type call struct {
 	head    openai.Head
 	leg     leg
 	prompts [][]int32
+	begun   bool // the other leg knows of this one, or will be told by the engine
 	seed    uint64
 	answers []*answer // prompt·n + i, in order
 }
 
-// generate serves a request whose body is understood.
-func (h *Handler) generate(w http.ResponseWriter, r *http.Request, req *openai.Request) error {
-	if req.Model != h.opt.Model {
-		return openai.ModelNotFound(req.Model)
+// admitted says whether this worker takes work at all.
+func (c *call) admitted(r *http.Request) error {
+	if c.h.isDraining() {
+		return errDraining
 	}
-	l, err := h.parseLeg(r, req)
+	return c.h.checkEpoch(r)
+}
+
+// serve answers the call.
+func (c *call) serve(w http.ResponseWriter, r *http.Request, parse func(body []byte) (*openai.Request, error)) error {
+	body, err := c.h.body(w, r)
 	if err != nil {
 		return err
 	}
-	c := &call{h: h, req: req, leg: l, seed: rand.Uint64()}
-	if req.Seed != nil {
-		c.seed = uint64(*req.Seed)
-	}
-	if c.prompts, err = h.prompts(r.Context(), req); err != nil {
+	if c.req, err = parse(body); err != nil {
 		return err
 	}
-	c.head = h.head(r, req)
+	if c.req.Model != c.h.opt.Model {
+		return openai.ModelNotFound(c.req.Model)
+	}
+	if c.leg.kind != engine.Aggregated && len(c.req.Prompts) > 1 {
+		return &errs.Error{Kind: errs.BadRequest, Client: "a disaggregated request has one prompt", Code: "bad_leg"}
+	}
+	c.seed = rand.Uint64()
+	if c.req.Seed != nil {
+		c.seed = uint64(*c.req.Seed)
+	}
+	if c.prompts, err = c.h.prompts(r.Context(), c.req); err != nil {
+		return err
+	}
+	c.head = c.h.head(r, c.req)
 
 	// Whatever way this returns, the engine stops computing for it.
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	if l.kind == engine.Prefill {
+	if c.leg.kind == engine.Prefill {
 		return c.prefill(ctx, w)
 	}
 	if err := c.submit(ctx); err != nil {
 		return err
 	}
-	if l.kind == engine.Decode {
+	if c.leg.kind == engine.Decode {
 		// The fate of the transfer belongs into the header, so the first event must
 		// be here before it goes out.
 		if err := c.answers[0].peek(ctx); err != nil {
@@ -84,7 +101,7 @@ func (h *Handler) generate(w http.ResponseWriter, r *http.Request, req *openai.R
 			return err
 		}
 	}
-	if req.Stream {
+	if c.req.Stream {
 		return c.stream(ctx, w, r)
 	}
 	return c.whole(ctx, w)
@@ -210,6 +227,7 @@ func (c *call) submit(ctx context.Context) error {
 	c.answers = make([]*answer, len(c.prompts)*c.req.N)
 	if c.leg.kind == engine.Decode {
 		importer := c.h.opt.Legs.Import(c.leg.transfer, c.leg.peer)
+		c.begun = true
 		if err := c.start(ctx, 0, importer); err != nil {
 			importer.Cancel() // the engine has not touched it
 			return err
@@ -306,6 +324,9 @@ func (c *call) whole(ctx context.Context, w http.ResponseWriter) error {
 	c.h.write(w, http.StatusOK, c.head.AppendResponse(nil, choices, c.usage(), promptIDs))
 	return nil
 }
+
+// failed says whether ev ends a stream that is not complete.
+func failed(ev *batch.Event) bool { return ev.Finish == batch.FinishAbort || ev.Finish == batch.FinishError }
 
 // endError is the failure that ended a stream.
 func endError(ev *batch.Event) error {

@@ -31,7 +31,7 @@ type Handler struct {
 	mu       sync.Mutex
 	running  int
 	draining bool
-	idle     chan struct{} // closed when draining and nothing runs
+	idle     chan struct{} // made by Drain, closed when nothing runs
 }
 
 // New makes a handler. Errors wrap ErrOptions.
@@ -39,13 +39,13 @@ func New(opt Options) (*Handler, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
-	h := &Handler{opt: opt.withDefaults(), mux: http.NewServeMux(), idle: make(chan struct{})}
+	h := &Handler{opt: opt.withDefaults(), mux: http.NewServeMux()}
 	h.created = h.opt.Clock.Now().Unix()
 	bos, _ := h.opt.Tokenizer.BOS()
 	h.bos = string(h.opt.Tokenizer.Piece(bos))
 	h.eos = string(h.opt.Tokenizer.Piece(h.opt.Tokenizer.EOS()))
-	h.route(http.MethodPost, "/v1/chat/completions", h.work(h.chat))
-	h.route(http.MethodPost, "/v1/completions", h.work(h.completion))
+	h.route(http.MethodPost, "/v1/chat/completions", h.generation(openai.ParseChat))
+	h.route(http.MethodPost, "/v1/completions", h.generation(openai.ParseCompletion))
 	h.route(http.MethodPost, "/tokenize", h.work(h.tokenize))
 	h.route(http.MethodPost, "/detokenize", h.work(h.detokenize))
 	h.route(http.MethodGet, "/v1/models", h.models)
@@ -72,37 +72,44 @@ func (h *Handler) Running() int {
 // again.
 func (h *Handler) Drain(ctx context.Context) error {
 	h.mu.Lock()
-	if !h.draining {
-		h.draining = true
+	h.draining = true
+	idle := h.idle
+	if idle == nil {
+		idle = make(chan struct{})
 		if h.running == 0 {
-			close(h.idle)
+			close(idle)
+		} else {
+			h.idle = idle
 		}
 	}
 	h.mu.Unlock()
 	select {
-	case <-h.idle:
+	case <-idle:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (h *Handler) enter() bool {
+func (h *Handler) isDraining() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.draining {
-		return false
-	}
+	return h.draining
+}
+
+func (h *Handler) enter() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.running++
-	return true
 }
 
 func (h *Handler) leave() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.running--
-	if h.draining && h.running == 0 {
+	if h.running == 0 && h.idle != nil {
 		close(h.idle)
+		h.idle = nil
 	}
 }
 
@@ -120,28 +127,15 @@ func (h *Handler) route(method, path string, serve http.HandlerFunc) {
 	})
 }
 
-// work wraps what counts as work: it is refused while draining and by an
-// incarnation that is not meant, its body is limited, and its errors are
-// written.
-func (h *Handler) work(serve func(w http.ResponseWriter, r *http.Request, body []byte) error) http.HandlerFunc {
+// work counts what counts as work, and writes its errors.
+func (h *Handler) work(serve func(w http.ResponseWriter, r *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if id := requestID(r); id != "" {
 			w.Header().Set(engine.HeaderRequestID, id)
 		}
-		if !h.enter() {
-			h.fail(w, r, errDraining)
-			return
-		}
+		h.enter()
 		defer h.leave()
-		if err := h.checkEpoch(r); err != nil {
-			h.failStatus(w, r, engine.StatusStaleEpoch, errs.As(err))
-			return
-		}
-		body, err := h.body(w, r)
-		if err == nil {
-			err = serve(w, r, body)
-		}
-		if err != nil {
+		if err := serve(w, r); err != nil {
 			h.fail(w, r, err)
 		}
 	}
@@ -239,7 +233,11 @@ func tooLong(e *batch.TooLongError) *errs.Error {
 // fail answers with an error. A client that left gets nothing.
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	e := failure(err)
-	h.failStatus(w, r, openai.Status(e.Kind), e)
+	status := openai.Status(e.Kind)
+	if e.Code == engine.ReasonStaleEpoch {
+		status = engine.StatusStaleEpoch
+	}
+	h.failStatus(w, r, status, e)
 }
 
 func (h *Handler) failStatus(w http.ResponseWriter, r *http.Request, status int, e *errs.Error) {
@@ -301,10 +299,7 @@ func (h *Handler) models(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (h *Handler) health(w http.ResponseWriter, r *http.Request) {
-	h.mu.Lock()
-	draining := h.draining
-	h.mu.Unlock()
-	if draining {
+	if h.isDraining() {
 		h.fail(w, r, errDraining)
 		return
 	}
@@ -316,7 +311,14 @@ func (h *Handler) version(w http.ResponseWriter, _ *http.Request) {
 	h.write(w, http.StatusOK, append(body, '}'))
 }
 
-func (h *Handler) tokenize(w http.ResponseWriter, r *http.Request, body []byte) error {
+func (h *Handler) tokenize(w http.ResponseWriter, r *http.Request) error {
+	if h.isDraining() {
+		return errDraining
+	}
+	body, err := h.body(w, r)
+	if err != nil {
+		return err
+	}
 	req, err := openai.ParseTokenize(body)
 	if err != nil {
 		return err
@@ -344,7 +346,14 @@ func (h *Handler) tokenize(w http.ResponseWriter, r *http.Request, body []byte) 
 	return nil
 }
 
-func (h *Handler) detokenize(w http.ResponseWriter, _ *http.Request, body []byte) error {
+func (h *Handler) detokenize(w http.ResponseWriter, r *http.Request) error {
+	if h.isDraining() {
+		return errDraining
+	}
+	body, err := h.body(w, r)
+	if err != nil {
+		return err
+	}
 	req, err := openai.ParseDetokenize(body)
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/errs"
 	"github.com/yardmaster/yardmaster/core/wire/openai"
 	"github.com/yardmaster/yardmaster/gpu/cpu/batch"
+	"github.com/yardmaster/yardmaster/gpu/transfer"
 )
 
 // leg is the part of a disaggregated request that a call is.
@@ -22,43 +23,57 @@ type leg struct {
 
 // parseLeg reads the leg headers. They come from a gateway; a fault in them is
 // a bad request all the same.
-func (h *Handler) parseLeg(r *http.Request, req *openai.Request) (leg, error) {
+func (h *Handler) parseLeg(r *http.Request) (leg, error) {
 	bad := func(what string) error {
 		return &errs.Error{Kind: errs.BadRequest, Client: what, Code: "bad_leg"}
 	}
 	var l leg
 	switch name := r.Header.Get(engine.HeaderLeg); name {
 	case "", engine.Aggregated.String():
-		return l, nil
+		return leg{}, nil
 	case engine.Prefill.String():
 		l.kind = engine.Prefill
 	case engine.Decode.String():
 		l.kind = engine.Decode
 	default:
-		return l, bad("the leg header names no leg")
+		return leg{}, bad("the leg header names no leg")
 	}
 	var err error
 	if l.transfer, err = strconv.ParseUint(r.Header.Get(engine.HeaderTransfer), 16, 64); err != nil || l.transfer == 0 {
-		return l, bad("the transfer header is no transfer id")
+		return leg{}, bad("the transfer header is no transfer id")
 	}
 	if l.peer, err = engine.ParsePeer(r.Header.Get(engine.HeaderPeer)); err != nil {
-		return l, bad("the peer header names no peer")
+		return leg{}, bad("the peer header names no peer")
 	}
-	switch {
-	case h.opt.Legs == nil:
-		return l, &errs.Error{
+	if h.opt.Legs == nil {
+		return leg{}, &errs.Error{
 			Kind: errs.BadRequest, Client: "this worker takes no part in disaggregated requests", Code: "legs_unsupported",
 		}
-	case len(req.Prompts) > 1:
-		return l, bad("a disaggregated request has one prompt")
 	}
 	return l, nil
+}
+
+// turnAway tells the other leg of a call that is refused before it began: it
+// would wait, holding blocks, until its patience ends.
+func (h *Handler) turnAway(l leg) {
+	switch l.kind {
+	case engine.Prefill:
+		h.opt.Legs.Refuse(l.transfer, transfer.ReasonCanceled)
+	case engine.Decode:
+		h.opt.Legs.Import(l.transfer, l.peer).Cancel()
+	case engine.Aggregated:
+	}
 }
 
 // prefill computes the prompt, sends its KV to the peer and answers when the
 // peer has it.
 func (c *call) prefill(ctx context.Context, w http.ResponseWriter) error {
 	exporter, err := c.h.opt.Legs.Export(ctx, c.leg.transfer, c.leg.peer, c.prompts[0])
+	c.begun = true
+	if failed, ok := errors.AsType[*transfer.Error](err); ok && failed.Why == transfer.ReasonNotNeeded {
+		c.answerPrefilled(w, openai.Usage{Prompt: len(c.prompts[0])})
+		return nil
+	}
 	if err != nil {
 		return transferFailed(err)
 	}
@@ -78,22 +93,28 @@ func (c *call) prefill(ctx context.Context, w http.ResponseWriter) error {
 		case "":
 		case batch.FinishPrefilled:
 			u := stream.Usage()
-			body := c.head.AppendPrefilled(nil, openai.Usage{Prompt: u.Prompt, Cached: u.Cached})
-			c.h.write(w, http.StatusOK, body)
+			c.answerPrefilled(w, openai.Usage{Prompt: u.Prompt, Cached: u.Cached})
 			return nil
-		default:
+		case batch.FinishStop, batch.FinishLength, batch.FinishAbort, batch.FinishError:
 			return endError(&ev)
 		}
 	}
 }
 
+func (c *call) answerPrefilled(w http.ResponseWriter, u openai.Usage) {
+	c.h.write(w, http.StatusOK, c.head.AppendPrefilled(nil, u))
+}
+
 // transferFailed is the answer to a transfer that could not begin.
 func transferFailed(err error) error {
-	if _, ok := errors.AsType[*errs.Error](err); ok ||
-		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err
+	failed, ok := errors.AsType[*transfer.Error](err)
+	if !ok {
+		if _, ok := errors.AsType[*errs.Error](err); ok || errors.Is(err, context.Canceled) {
+			return err
+		}
+		failed = transfer.Failure("failed", err)
 	}
 	return &errs.Error{
-		Kind: errs.Upstream, Client: "the KV transfer could not begin", Code: "transfer_failed", Cause: err,
+		Kind: errs.Upstream, Client: "the KV transfer could not begin", Code: "transfer_" + failed.Reason(), Cause: err,
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/tokens"
 	"github.com/yardmaster/yardmaster/gpu/cpu/batch"
+	"github.com/yardmaster/yardmaster/gpu/transfer"
 )
 
 // Engine computes requests; *batch.Engine does.
@@ -18,13 +19,17 @@ type Engine interface {
 	Submit(ctx context.Context, req *batch.Request) (*batch.Stream, error)
 }
 
-// Legs moves KV between workers for disaggregated requests.
+// Legs moves KV between workers for disaggregated requests; *pd.Legs does.
 type Legs interface {
 	// Export prepares a prefill leg. It waits, bounded and until ctx ends, for the
 	// destination to have reserved its blocks.
 	Export(ctx context.Context, transferID uint64, peer engine.Peer, prompt []int32) (batch.Exporter, error)
-	// Import prepares a decode leg. It does not wait.
+	// Import prepares a decode leg. It does not wait. Cancelling the importer
+	// before it was started tells the peer that nobody will fetch.
 	Import(transferID uint64, peer engine.Peer) batch.Importer
+	// Refuse says that a prefill leg was turned away before Export, so that the
+	// decode worker need not wait for it.
+	Refuse(transferID uint64, why transfer.Reason)
 }
 
 // Options shape a Handler.

@@ -135,6 +135,10 @@ func (e *Engine) current() *incarnation {
 	return e.inc
 }
 
+// Options are what the engine was made from, with defaults and the script's
+// engine section filled in. The caller must not change what they refer to.
+func (e *Engine) Options() Options { return e.opts }
+
 // Running reports whether the engine is up.
 func (e *Engine) Running() bool { return e.current() != nil }
 

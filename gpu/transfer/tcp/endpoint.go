@@ -150,6 +150,13 @@ func (e *Endpoint) sessions() []*session {
 	return out
 }
 
+// Sessions is the number of sessions, dialed and accepted.
+func (e *Endpoint) Sessions() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.dialed) + len(e.accepted)
+}
+
 // tick lets the node see the time pass, and ends sessions that nobody uses.
 func (e *Endpoint) tick() {
 	every := min(e.node.Lease()/4, longestTick)

@@ -1,0 +1,78 @@
+package openai
+
+import (
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/yardmaster/yardmaster/core/clock"
+	"github.com/yardmaster/yardmaster/core/dispatch"
+	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/unit"
+	"github.com/yardmaster/yardmaster/server/sse"
+)
+
+// Config sets up the front door. Zero fields take their defaults.
+type Config struct {
+	// MaxBody is the largest request body; default 64 MiB.
+	MaxBody unit.Bytes
+	// BodyTimeout is how long a body may take to arrive; default 60 s.
+	BodyTimeout time.Duration
+	// Explain tells every client how its request was placed, not only those that
+	// ask with the header x-yardmaster-explain: 1.
+	Explain bool
+	Stream  sse.Config
+}
+
+func (c Config) withDefaults() Config {
+	if c.MaxBody == 0 {
+		c.MaxBody = 64 << 20
+	}
+	if c.BodyTimeout == 0 {
+		c.BodyTimeout = time.Minute
+	}
+	return c
+}
+
+// Deps are what the front door needs.
+type Deps struct {
+	Dispatcher *dispatch.Dispatcher
+	View       func() *fleet.View
+	Clock      clock.Clock
+	Log        *slog.Logger
+}
+
+// API serves the OpenAI routes.
+type API struct {
+	cfg     Config
+	deps    Deps
+	started int64 // unix seconds, the "created" of models
+}
+
+// New makes the front door.
+func New(c Config, deps Deps) *API {
+	return &API{cfg: c.withDefaults(), deps: deps, started: deps.Clock.Now().Unix()}
+}
+
+// Mount adds the routes to r.
+func (a *API) Mount(r chi.Router) {
+	r.Post("/v1/chat/completions", a.generation("chat_completions", "/v1/chat/completions"))
+	r.Post("/v1/completions", a.generation("completions", "/v1/completions"))
+	r.Get("/v1/models", a.listModels)
+	r.Get("/v1/models/*", a.getModel)
+}
+
+// Names of headers that clients see.
+const (
+	headerRequestID = "X-Request-Id"
+	headerExplain   = "X-Yardmaster-Explain" // request: 1 asks for headerPath
+	headerPath      = "X-Yardmaster-Path"    // dispatch.Placement
+	headerReason    = "X-Yardmaster-Reason"  // machine word of an error
+)
+
+// explains reports whether this client is told how its request was placed.
+func (a *API) explains(r *http.Request) bool {
+	return a.cfg.Explain || r.Header.Get(headerExplain) == "1"
+}

@@ -1,0 +1,164 @@
+package openai
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"strconv"
+
+	"github.com/yardmaster/yardmaster/core/dispatch"
+	"github.com/yardmaster/yardmaster/core/errs"
+	"github.com/yardmaster/yardmaster/core/wire/edge"
+	"github.com/yardmaster/yardmaster/server/sse"
+)
+
+// generation handles the routes that generate. route is their name in metrics,
+// path the engines' own.
+func (a *API) generation(route, path string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		id := Identify(w, r)
+		life, err := a.deps.Dispatcher.Accept(route)
+		if err != nil {
+			WriteError(w, err)
+			return
+		}
+		defer life.Close()
+		req, err := a.read(w, r, life)
+		if err != nil {
+			outcome := life.Refuse(err)
+			a.log(r, id, route, nil, &outcome)
+			WriteError(w, err)
+			return
+		}
+		answer := &answer{w: w, api: a, explain: a.explains(r)}
+		outcome := life.Serve(r.Context(), &dispatch.Request{Request: req, ID: id, Path: path}, answer)
+		a.log(r, id, route, req, &outcome)
+		life.Close()
+		answer.finish(&outcome)
+	}
+}
+
+func (a *API) read(w http.ResponseWriter, r *http.Request, life *dispatch.Life) (*edge.Request, error) {
+	body, err := a.readBody(w, r, life)
+	if err != nil {
+		return nil, err
+	}
+	return edge.Parse(body, 0)
+}
+
+// answer is the dispatch.Sink of one response.
+type answer struct {
+	w       http.ResponseWriter
+	api     *API
+	explain bool
+	head    dispatch.Head
+	stream  *sse.Writer // nil when the answer is whole
+}
+
+// Begin opens the response. A whole answer's headers wait for its body, whose
+// length they state.
+func (s *answer) Begin(h dispatch.Head) error {
+	s.head = h
+	s.place(h.Placement)
+	if !h.Stream {
+		return nil
+	}
+	s.stream = sse.New(s.w, s.api.deps.Clock, s.api.cfg.Stream)
+	return s.stream.Begin()
+}
+
+// Write delivers whole events, or the whole body.
+func (s *answer) Write(p []byte) error {
+	if s.stream != nil {
+		return s.stream.Write(p)
+	}
+	h := s.w.Header()
+	h["Content-Type"] = []string{s.head.ContentType}
+	h["Content-Length"] = []string{strconv.Itoa(len(p))}
+	if s.head.Status >= 400 {
+		kind := edge.KindOf(s.head.Status)
+		advise(h, kind, s.head.RetryAfter)
+		h[headerReason] = []string{kind.String()}
+	}
+	s.w.WriteHeader(s.head.Status)
+	_, err := s.w.Write(p)
+	return err
+}
+
+func (s *answer) place(p *dispatch.Placement) {
+	if s.explain && p != nil {
+		s.w.Header()[headerPath] = []string{p.String()}
+	}
+}
+
+// finish tells the client what it does not know yet. A response that has begun
+// and is not complete is cut: it must not look like a whole one.
+func (s *answer) finish(o *dispatch.Outcome) {
+	if s.stream != nil {
+		defer s.stream.Close()
+	}
+	switch {
+	case o.Err == nil:
+		return
+	case !o.Begun:
+		s.place(o.Placement)
+		WriteError(s.w, o.Err)
+		return
+	case s.stream != nil && o.Err.Kind != errs.Canceled:
+		_ = s.stream.Fail(o.Err) // the cut says the same
+	}
+	if s.stream != nil {
+		s.stream.Close()
+	}
+	panic(http.ErrAbortHandler)
+}
+
+// log writes the request's one line. What the client or the engine wrote stays
+// out: causes are our own words and the network's.
+func (a *API) log(r *http.Request, id, route string, req *edge.Request, o *dispatch.Outcome) {
+	level := slog.LevelInfo
+	if o.Err != nil && o.Err.Kind != errs.Canceled && o.Status >= 500 {
+		level = slog.LevelWarn
+	}
+	ctx := r.Context()
+	if !a.deps.Log.Enabled(ctx, level) {
+		return
+	}
+	attrs := make([]slog.Attr, 0, 16)
+	attrs = append(attrs,
+		slog.String("id", id), slog.String("route", route), slog.String("outcome", o.Name),
+		slog.Int("status", o.Status), slog.Duration("duration", o.Duration))
+	if req != nil {
+		attrs = append(attrs, slog.String("model", req.Model), slog.Bool("stream", req.Stream))
+	}
+	if p := o.Placement; p != nil {
+		attrs = append(attrs, slog.String("placement", p.String()))
+		if p.PrefillFault != "" {
+			attrs = append(attrs, slog.String("prefill_fault", p.PrefillFault))
+		}
+	}
+	if o.Usage.Known {
+		attrs = append(attrs, slog.Int("prompt_tokens", int(o.Usage.Prompt)),
+			slog.Int("cached_tokens", int(o.Usage.Cached)), slog.Int("output_tokens", int(o.Usage.Output)))
+	}
+	if o.TTFT > 0 {
+		attrs = append(attrs, slog.Duration("ttft", o.TTFT))
+	}
+	if o.Err != nil {
+		attrs = append(attrs, slog.String("error", reason(o.Err)))
+		if o.Err.Cause != nil {
+			attrs = append(attrs, slog.String("cause", o.Err.Cause.Error()))
+		}
+	}
+	a.deps.Log.LogAttrs(ctx, level, "request", attrs...)
+}
+
+// reason is the machine word of an error.
+func reason(e *errs.Error) string {
+	if e.Code != "" {
+		return e.Code
+	}
+	return e.Kind.String()
+}
+
+var errGone = errors.New("openai: the client left while sending its body")

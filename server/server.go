@@ -1,0 +1,198 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/yardmaster/yardmaster/core/clock"
+	"github.com/yardmaster/yardmaster/core/dispatch"
+	"github.com/yardmaster/yardmaster/core/errs"
+	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/server/metrics"
+	"github.com/yardmaster/yardmaster/server/openai"
+)
+
+// Config sets up a server. Zero fields take their defaults.
+type Config struct {
+	OpenAI openai.Config
+	// ReadHeader is how long a request's header may take; default 10 s.
+	ReadHeader time.Duration
+	// Idle is how long an unused client connection is kept; default 2 min.
+	Idle time.Duration
+	// MaxHeader is the largest request header in bytes; default 64 KiB.
+	MaxHeader int
+	// Unready is how long a drain waits with readiness off before it stops
+	// accepting, for load balancers to notice; default 0.
+	Unready time.Duration
+}
+
+// Validate reports every fault at once.
+func (c Config) Validate() error {
+	var faults []error
+	for _, f := range []struct {
+		bad  bool
+		text string
+	}{
+		{c.OpenAI.MaxBody < 0, "largest body is negative"},
+		{c.OpenAI.BodyTimeout < 0, "body timeout is negative"},
+		{c.OpenAI.Stream.WriteTimeout < 0, "write timeout is negative"},
+		{c.ReadHeader < 0, "header timeout is negative"},
+		{c.Idle < 0, "idle timeout is negative"},
+		{c.MaxHeader < 0, "largest header is negative"},
+		{c.Unready < 0, "unready wait is negative"},
+	} {
+		if f.bad {
+			faults = append(faults, errors.New(f.text))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// Check is one condition of readiness.
+type Check struct {
+	Name string
+	// Ready returns nil, or why not, in words fit for anyone who can reach the
+	// listener.
+	Ready func() error
+}
+
+// Deps are what a server needs of its surroundings.
+type Deps struct {
+	Dispatcher *dispatch.Dispatcher
+	View       func() *fleet.View // never returns nil
+	Registry   *measure.Registry
+	Clock      clock.Clock
+	Log        *slog.Logger
+	// Checks must pass, besides "a worker is registered" and "not draining", for
+	// the server to be ready.
+	Checks []Check
+}
+
+// Server is a gateway's listener side. It is safe for concurrent use.
+type Server struct {
+	cfg      Config
+	deps     Deps
+	http     *http.Server
+	cut      context.CancelCauseFunc // ends every running request
+	draining atomic.Bool
+	requests tracker
+}
+
+// New makes a server, or reports every fault of the configuration.
+func New(c Config, deps Deps) (*Server, error) {
+	if err := c.Validate(); err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
+	if c.ReadHeader == 0 {
+		c.ReadHeader = 10 * time.Second
+	}
+	if c.Idle == 0 {
+		c.Idle = 2 * time.Minute
+	}
+	if c.MaxHeader == 0 {
+		c.MaxHeader = 64 << 10
+	}
+	base, cut := context.WithCancelCause(context.Background())
+	s := &Server{cfg: c, deps: deps, cut: cut}
+	s.http = &http.Server{
+		Handler:           s.count(s.routes()),
+		ReadHeaderTimeout: c.ReadHeader,
+		IdleTimeout:       c.Idle,
+		MaxHeaderBytes:    c.MaxHeader,
+		BaseContext:       func(net.Listener) context.Context { return base },
+		ErrorLog:          slog.NewLogLogger(deps.Log.Handler(), slog.LevelDebug),
+		// No ReadTimeout and no WriteTimeout: they would bound whole streams.
+		// Bodies and writes have deadlines of their own.
+	}
+	return s, nil
+}
+
+func (s *Server) routes() http.Handler {
+	r := chi.NewRouter()
+	r.NotFound(openai.NotFound)
+	r.MethodNotAllowed(openai.MethodNotAllowed)
+	openai.New(s.cfg.OpenAI, openai.Deps{
+		Dispatcher: s.deps.Dispatcher, View: s.deps.View, Clock: s.deps.Clock, Log: s.deps.Log,
+	}).Mount(r)
+	r.Get("/livez", s.livez)
+	r.Get("/readyz", s.readyz)
+	r.Get("/health", s.readyz)
+	r.Method(http.MethodGet, "/metrics", metrics.Handler(s.deps.Registry))
+	return r
+}
+
+// Handler is the whole API, for tests and for other listeners.
+func (s *Server) Handler() http.Handler { return s.http.Handler }
+
+// count keeps track of running requests and turns a panic of ours into an
+// answer. net/http would only close the connection.
+func (s *Server) count(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.requests.enter()
+		defer s.requests.leave()
+		defer func() {
+			switch v := recover(); v {
+			case nil:
+			case http.ErrAbortHandler:
+				panic(v)
+			default:
+				s.deps.Log.Error("a handler panicked", "path", r.URL.Path, "panic", fmt.Sprint(v))
+				panic(http.ErrAbortHandler)
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// Serve accepts connections on l until Drain or Close, and then returns nil. It
+// closes l.
+func (s *Server) Serve(l net.Listener) error {
+	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("server: %w", err)
+	}
+	return nil
+}
+
+// lastWords is how long cut requests may take to say so.
+const lastWords = time.Second
+
+// Drain stops in order: readiness off, no new connections, running requests end.
+// When ctx ends first, what still runs is told that the gateway is shutting
+// down, and is cut; then the error is ctx's.
+func (s *Server) Drain(ctx context.Context) error {
+	s.draining.Store(true)
+	s.http.SetKeepAlivesEnabled(false)
+	if s.cfg.Unready > 0 {
+		t := s.deps.Clock.NewTimer(s.cfg.Unready)
+		defer t.Stop()
+		select {
+		case <-t.C():
+		case <-ctx.Done():
+		}
+	}
+	if err := s.http.Shutdown(ctx); err != nil {
+		s.Close()
+		return fmt.Errorf("server: drain: %w", err)
+	}
+	s.cut(nil)
+	return nil
+}
+
+// Close ends every request now: streams get a last event that says why. It
+// returns when they have ended, or when two more seconds did not end them.
+func (s *Server) Close() {
+	s.draining.Store(true)
+	s.cut(&errs.Error{Kind: errs.NoCapacity, Client: "the gateway is shutting down", Code: "shutting_down"})
+	s.requests.wait(lastWords)
+	_ = s.http.Close() // what it closes is of no more use
+	s.requests.wait(lastWords)
+}

@@ -171,14 +171,30 @@ func (r *Router) pick(cost []float64) (best, next int) {
 		case best == None || v < cost[best]:
 			best, next, ties = i, best, 1
 		case v == cost[best]:
-			if ties++; r.rng.IntN(ties) == 0 {
-				best, next = i, best
-			} else {
-				next = i
-			}
+			ties++
+			next = i
 		case next == None || v < cost[next]:
 			next = i
 		}
 	}
-	return best, next
+	if ties < 2 {
+		return best, next
+	}
+	first := r.rng.IntN(ties)
+	second := (first + 1 + r.rng.IntN(ties-1)) % ties // another one
+	lowest := cost[best]
+	return nth(cost, lowest, first), nth(cost, lowest, second)
+}
+
+// nth is the place of the n-th occurrence of v, which is there.
+func nth(cost []float64, v float64, n int) int {
+	for i, c := range cost {
+		if c == v {
+			if n == 0 {
+				return i
+			}
+			n--
+		}
+	}
+	return None
 }

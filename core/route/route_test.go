@@ -1,0 +1,292 @@
+package route
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/load"
+	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/core/unit"
+)
+
+var start = time.Unix(1000, 0)
+
+// yard is a fleet with its load.
+type yard struct {
+	table *load.Table
+	view  *fleet.View
+}
+
+func newYard(workers ...fleet.Worker) *yard {
+	for i := range workers {
+		w := &workers[i]
+		w.Models = []string{"m"}
+		if w.Epoch == 0 {
+			w.Epoch = 1
+		}
+		if w.Role == 0 {
+			w.Role = fleet.RoleBoth
+		}
+	}
+	return &yard{load.NewTable(&measure.Registry{}), fleet.NewView(1, workers)}
+}
+
+func (y *yard) lined() *load.Columns { return y.table.Columns(y.view) }
+
+func (y *yard) slot(id fleet.WorkerID) *load.Slot { return y.lined().Slots[y.view.Find(id)] }
+
+func (y *yard) decide(t *testing.T, r *Router, q Query, samples *fleet.Samples) *Decision {
+	t.Helper()
+	if q.Model == "" {
+		q.Model = "m"
+	}
+	q.Now = start
+	d, err := r.Decide(&q, y.lined(), samples)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &d
+}
+
+func TestRoundRobinTakesTurns(t *testing.T) {
+	y := newYard(fleet.Worker{ID: "a"}, fleet.Worker{ID: "b"}, fleet.Worker{ID: "c"})
+	r := New(Config{Policy: RoundRobin{}, Mode: Never})
+	got := ""
+	for turn := range uint64(7) {
+		d := y.decide(t, r, Query{Turn: turn}, nil)
+		got += string(d.Server().ID)
+		if next := d.View.Workers[d.NextServe].ID; next == d.Server().ID {
+			t.Errorf("runner-up %s is the first choice", next)
+		}
+	}
+	if got != "abcabca" {
+		t.Errorf("order %q", got)
+	}
+}
+
+// Eight requests that come at once over two workers go four to each: every
+// decision sees the reservations before it.
+func TestLeastRequestCountsOwnWorkAtOnce(t *testing.T) {
+	y := newYard(fleet.Worker{ID: "a"}, fleet.Worker{ID: "b"})
+	r := New(Config{Mode: Never})
+	for range 8 {
+		d := y.decide(t, r, Query{}, nil)
+		d.Slots[d.Serve].Reserve(load.Prefill, 10)
+	}
+	if a, b := y.slot("a").InFlight(), y.slot("b").InFlight(); a != 4 || b != 4 {
+		t.Errorf("a %d, b %d", a, b)
+	}
+}
+
+func TestTiesAreRandomAndSeeded(t *testing.T) {
+	y := newYard(fleet.Worker{ID: "a"}, fleet.Worker{ID: "b"}, fleet.Worker{ID: "c"})
+	run := func(seed uint64) (order string, counts map[fleet.WorkerID]int) {
+		r := New(Config{Seed: seed, Mode: Never})
+		counts = map[fleet.WorkerID]int{}
+		for range 3000 {
+			id := y.decide(t, r, Query{}, nil).Server().ID
+			counts[id]++
+			order += string(id)
+		}
+		return order, counts
+	}
+	one, counts := run(7)
+	for id, n := range counts {
+		if n < 850 || n > 1150 {
+			t.Errorf("%s got %d of 3000", id, n)
+		}
+	}
+	if again, _ := run(7); again != one {
+		t.Error("the same seed decided otherwise")
+	}
+	if other, _ := run(8); other == one {
+		t.Error("the seed makes no difference")
+	}
+}
+
+func TestVetoes(t *testing.T) {
+	y := newYard(
+		fleet.Worker{ID: "drains", Draining: true},
+		fleet.Worker{ID: "ejected"},
+		fleet.Worker{ID: "prefill", Role: fleet.RolePrefill},
+		fleet.Worker{ID: "tried"},
+		fleet.Worker{ID: "well"},
+	)
+	y.slot("ejected").Eject(start, load.Backoff{First: time.Second, Longest: time.Second})
+	r := New(Config{Mode: Never})
+	tried := []load.Key{{ID: "tried", Epoch: 1}}
+	for range 50 {
+		if d := y.decide(t, r, Query{Tried: tried}, nil); d.Server().ID != "well" || d.NextServe != None || d.Ejected {
+			t.Fatalf("chose %s", d.Server().ID)
+		}
+	}
+	// With nobody else left the ejected one is tried after all.
+	tried = append(tried, load.Key{ID: "well", Epoch: 1})
+	if d := y.decide(t, r, Query{Tried: tried}, nil); d.Server().ID != "ejected" || !d.Ejected {
+		t.Errorf("chose %s", d.Server().ID)
+	}
+	tried = append(tried, load.Key{ID: "ejected", Epoch: 1})
+	if _, err := r.Decide(&Query{Model: "m", Now: start, Tried: tried}, y.lined(), nil); !errors.Is(err, ErrNoWorker) {
+		t.Errorf("err %v", err)
+	}
+	if _, err := r.Decide(&Query{Model: "x", Now: start}, y.lined(), nil); !errors.Is(err, ErrUnknownModel) {
+		t.Errorf("err %v", err)
+	}
+	// A worker that was tried in another incarnation is another worker.
+	if d := y.decide(t, r, Query{Tried: []load.Key{{ID: "well", Epoch: 9}, {ID: "tried", Epoch: 1}}}, nil); d.Server().ID != "well" {
+		t.Errorf("chose %s", d.Server().ID)
+	}
+}
+
+type nanPolicy struct{ only int }
+
+func (nanPolicy) Name() string { return "nan" }
+
+func (p nanPolicy) Score(_ *Query, _ *Columns, cost []float64) {
+	for i := range cost {
+		if cost[i] = math.NaN(); i == p.only {
+			cost[i] = 5
+		}
+	}
+}
+
+func TestNaNIsIneligible(t *testing.T) {
+	y := newYard(fleet.Worker{ID: "a"}, fleet.Worker{ID: "b"})
+	if d := y.decide(t, New(Config{Policy: nanPolicy{1}, Mode: Never}), Query{}, nil); d.Server().ID != "b" || d.NextServe != None {
+		t.Errorf("chose %s", d.Server().ID)
+	}
+	r := New(Config{Policy: nanPolicy{-1}, Mode: Never})
+	if _, err := r.Decide(&Query{Model: "m"}, y.lined(), nil); !errors.Is(err, ErrNoWorker) {
+		t.Errorf("all NaN: %v", err)
+	}
+}
+
+func TestPath(t *testing.T) {
+	pair := func() *yard {
+		return newYard(
+			fleet.Worker{ID: "d", Role: fleet.RoleDecode, Compat: "c", Transfer: "t", Labels: []fleet.Label{{Key: LabelKVTokenBytes, Value: "1000000"}}},
+			fleet.Worker{ID: "p", Role: fleet.RolePrefill, Compat: "c", Transfer: "t"},
+		)
+	}
+	rates := func(d, p float64) *fleet.Samples {
+		sample := func(id fleet.WorkerID, rate float64) fleet.Sample {
+			return fleet.Sample{ID: id, Epoch: 1, Stats: fleet.Stats{PrefillTokensPerSecond: fleet.Report(rate)}}
+		}
+		return fleet.NewSamples([]fleet.Sample{sample("d", d), sample("p", p)})
+	}
+	busy := func(y *yard, id fleet.WorkerID, tokens unit.Tokens) *yard {
+		y.slot(id).Reserve(load.Prefill, tokens)
+		return y
+	}
+	tests := []struct {
+		name    string
+		yard    *yard
+		cfg     Config
+		prompt  unit.Tokens
+		samples *fleet.Samples
+		path    Path
+		reason  string
+	}{
+		{"short", pair(), Config{}, 255, nil, Aggregated, ReasonShortPrompt},
+		{"long, nothing measured", pair(), Config{}, 256, nil, Disaggregated, ReasonLongPrompt},
+		{"off", pair(), Config{Mode: Never}, 5000, nil, Aggregated, ReasonOff},
+		{"forced", pair(), Config{Mode: Always}, 1, nil, Disaggregated, ReasonForced},
+		{"prefill queue too long", busy(pair(), "p", 5000), Config{}, 1000, nil, Aggregated, ReasonPrefillBusy},
+		{"both queues long", busy(busy(pair(), "p", 5000), "d", 2000), Config{}, 1000, nil, Disaggregated, ReasonLongPrompt},
+		{"one rate unknown", pair(), Config{}, 1000, rates(0, 1e4), Disaggregated, ReasonLongPrompt},
+		{"one gauge broken", pair(), Config{}, 1000, rates(math.NaN(), 1e4), Disaggregated, ReasonLongPrompt},
+		// 1,000 tokens at 1,000/s take 1 s, their 1 GB of KV 1 s behind it: 1 ms shows.
+		{"equal rates", pair(), Config{}, 1000, rates(1e3, 1e3), Disaggregated, ReasonPredictedFaster},
+		// At 10,000/s the prompt takes .1 s, and .9 s of transfer shows.
+		{"link too slow", pair(), Config{}, 1000, rates(1e4, 1e4), Aggregated, ReasonPredictedSlower},
+		{"slow prefill worker", pair(), Config{}, 1000, rates(2e3, 1e3), Aggregated, ReasonPredictedSlower},
+		{"prefill worker queues", busy(pair(), "p", 1000), Config{}, 1000, rates(1e3, 1e3), Aggregated, ReasonPredictedSlower},
+		{"decode worker queues", busy(pair(), "d", 2000), Config{}, 1000, rates(1e4, 1e4), Aggregated, ReasonPredictedSlower},
+		{"decode worker queues a lot", busy(pair(), "d", 20000), Config{}, 1000, rates(1e4, 1e4), Disaggregated, ReasonPredictedFaster},
+		{"no prefill worker", newYard(fleet.Worker{ID: "d", Role: fleet.RoleDecode, Compat: "c", Transfer: "t"}), Config{}, 1000, nil, Aggregated, ReasonNoPrefillWorker},
+		{"other group", newYard(fleet.Worker{ID: "d", Role: fleet.RoleDecode, Compat: "c", Transfer: "t"}, fleet.Worker{ID: "p", Role: fleet.RolePrefill, Compat: "e", Transfer: "t"}), Config{}, 1000, nil, Aggregated, ReasonNoPrefillWorker},
+		{"empty group pairs with nobody", newYard(fleet.Worker{ID: "d", Role: fleet.RoleDecode, Transfer: "t"}, fleet.Worker{ID: "p", Role: fleet.RolePrefill, Transfer: "t"}), Config{}, 1000, nil, Aggregated, ReasonNoTransfer},
+		{"alone in both roles", newYard(fleet.Worker{ID: "d", Compat: "c", Transfer: "t"}), Config{}, 1000, nil, Aggregated, ReasonNoPrefillWorker},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			d := tt.yard.decide(t, New(tt.cfg), Query{Prompt: tt.prompt}, tt.samples)
+			if d.Path != tt.path || d.Reason != tt.reason {
+				t.Errorf("%v %s, want %v %s", d.Path, d.Reason, tt.path, tt.reason)
+			}
+			if d.Server().ID != "d" || (d.Prefiller() != nil) != (tt.path == Disaggregated) {
+				t.Errorf("serve %s, prefill %v", d.Server().ID, d.Prefiller())
+			}
+		})
+	}
+}
+
+func TestEjectedPrefillWorkerIsNotPaired(t *testing.T) {
+	y := newYard(
+		fleet.Worker{ID: "d", Role: fleet.RoleDecode, Compat: "c", Transfer: "t"},
+		fleet.Worker{ID: "p", Role: fleet.RolePrefill, Compat: "c", Transfer: "t"},
+	)
+	y.slot("p").Eject(start, load.Backoff{First: time.Second, Longest: time.Second})
+	if d := y.decide(t, New(Config{}), Query{Prompt: 1000}, nil); d.Path != Aggregated || d.Reason != ReasonNoPrefillWorker {
+		t.Errorf("%v %s", d.Path, d.Reason)
+	}
+}
+
+func TestValidateReportsEverything(t *testing.T) {
+	err := Config{Mode: 9, MinPrompt: -1, Slack: math.NaN(), BusyTokens: -1}.Validate()
+	if err == nil || len(err.(interface{ Unwrap() []error }).Unwrap()) != 4 {
+		t.Errorf("%v", err)
+	}
+	if err := (Config{}).Validate(); err != nil {
+		t.Error(err)
+	}
+	for _, m := range []Mode{Auto, Never, Always} {
+		if got, err := ParseMode(m.String()); got != m || err != nil {
+			t.Errorf("%v: %v %v", m, got, err)
+		}
+	}
+	if _, err := PolicyNamed("best"); err == nil {
+		t.Error("unknown policy accepted")
+	}
+}
+
+func bigYard(n int) *yard {
+	var workers []fleet.Worker
+	for i := range n {
+		role := fleet.RoleDecode
+		if i%2 == 0 {
+			role = fleet.RolePrefill
+		}
+		workers = append(workers, fleet.Worker{ID: fleet.WorkerID(fmt.Sprintf("w%03d", i)), Role: role, Compat: "c", Transfer: "t"})
+	}
+	return newYard(workers...)
+}
+
+func TestDecideDoesNotAllocate(t *testing.T) {
+	y := bigYard(64)
+	r := New(Config{})
+	q := &Query{Model: "m", Prompt: 1000, Now: start}
+	lined := y.lined()
+	if n := testing.AllocsPerRun(100, func() {
+		if _, err := r.Decide(q, lined, nil); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkDecide256(b *testing.B) {
+	y := bigYard(256)
+	r := New(Config{})
+	q := &Query{Model: "m", Prompt: 1000, Now: start}
+	lined := y.lined()
+	b.ReportAllocs()
+	for b.Loop() {
+		_, _ = r.Decide(q, lined, nil)
+	}
+}

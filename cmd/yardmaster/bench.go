@@ -76,4 +76,3 @@ func measureEngine(ctx context.Context, m *assemble.Model, opts bench.EngineOpti
 }
 
 func tokensPerSecond(v float64) string { return strconv.FormatFloat(v, 'f', 1, 64) }
-

@@ -30,7 +30,7 @@ every setting is printed; without it only those that differ from the default.`,
 			shown := make([]config.Setting, 0, len(e.Settings))
 			var rows [][]string
 			for _, s := range e.Settings {
-				if effective || s.Origin != "default" {
+				if effective || !e.Default(s.Key) {
 					shown = append(shown, s)
 					rows = append(rows, []string{s.Key, s.Value, s.Origin})
 				}

@@ -64,7 +64,7 @@ Exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 not found,
 	root.SetErr(a.errs)
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.PersistentFlags().StringVar(&a.file, "config", "", "configuration file (YAML); "+config.EnvFile+" names one too")
-	root.AddCommand(a.benchCommand(), a.configCommand(), a.modelCommand(), a.workerCommand(), a.versionCommand())
+	root.AddCommand(a.benchCommand(), a.configCommand(), a.devCommand(), a.gatewayCommand(), a.modelCommand(), a.plannerCommand(), a.workerCommand(), a.versionCommand())
 	return root
 }
 
@@ -96,11 +96,7 @@ func noun(name, short string, verbs ...*cobra.Command) *cobra.Command {
 
 // load reads the settings of a command and says what looks odd.
 func (a *app) load(flags *config.Flags) (*config.Effective, error) {
-	src := config.Sources{File: a.file, Env: a.environ, Flags: flags}
-	if src.File == "" {
-		src.File = lookup(a.environ, config.EnvFile)
-	}
-	e, err := config.Load(src)
+	e, err := config.Load(config.Sources{File: a.configFile(), Env: a.environ, Flags: flags})
 	if err != nil {
 		return nil, err
 	}
@@ -108,6 +104,15 @@ func (a *app) load(flags *config.Flags) (*config.Effective, error) {
 		fmt.Fprintf(a.errs, "yardmaster: warning: %s\n", w)
 	}
 	return e, nil
+}
+
+// configFile is the file that the flag names, or else the environment; it may
+// be empty.
+func (a *app) configFile() string {
+	if a.file != "" {
+		return a.file
+	}
+	return lookup(a.environ, config.EnvFile)
 }
 
 func lookup(environ []string, name string) string {

@@ -24,8 +24,7 @@ type Planner struct {
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 
-	mu  sync.Mutex
-	err error // why the control port stopped
+	failed chan error
 }
 
 // leaderWait is how long a planner may take to lead its own cluster.
@@ -50,7 +49,7 @@ func StartPlanner(ctx context.Context, p Process, c config.Planner, security con
 		return nil, errors.Join(fmt.Errorf("planner.data-dir: %w", err), ln.Close())
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	out := &Planner{store: store, addr: ln.Addr().String(), cancel: cancel}
+	out := &Planner{store: store, addr: ln.Addr().String(), cancel: cancel, failed: make(chan error, 2)}
 	out.leases = lead.NewLeases(lead.Config{TTL: c.LeaseTTL, RenewEvery: c.LeaseTTL / 3})
 	out.server, err = control.New(control.Config{
 		Planner: store, Leases: out.leases, Clock: p.Clock, Logger: p.Log,
@@ -62,19 +61,24 @@ func StartPlanner(ctx context.Context, p Process, c config.Planner, security con
 	out.tasks.Go(func() {
 		lead.Run(run, lead.Duties{Planner: store, Leases: out.leases, Clock: p.Clock, Registry: p.Registry, Logger: p.Log})
 	})
-	out.tasks.Go(func() { out.fail(out.server.Serve(ln)) })
+	out.tasks.Go(func() {
+		if err := out.server.Serve(ln); err != nil {
+			out.failed <- fmt.Errorf("planner.listen: %w", err)
+		}
+	})
+	out.tasks.Go(func() {
+		select {
+		case <-store.Faulted():
+			out.failed <- fmt.Errorf("planner: start it again: %w", store.Fault())
+		case <-run.Done():
+		}
+	})
 	wait, stop := context.WithTimeout(ctx, leaderWait)
 	defer stop()
 	if err := store.WaitLeader(wait); err != nil {
 		return nil, errors.Join(fmt.Errorf("planner: does not come to lead: %w", err), out.Close(ctx))
 	}
 	return out, nil
-}
-
-func (p *Planner) fail(err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.err = err
 }
 
 // Addr is where workers register, host:port.
@@ -86,12 +90,9 @@ func (p *Planner) View() *fleet.View { return p.store.View() }
 // Samples is what workers last said of themselves.
 func (p *Planner) Samples() *fleet.Samples { return p.leases.Samples() }
 
-// Err is why the planner no longer takes workers or changes, nil while it does.
-func (p *Planner) Err() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return errors.Join(p.err, p.store.Fault())
-}
+// Failed delivers why the planner no longer takes workers or changes, should
+// that come to be. What it knows can still be read.
+func (p *Planner) Failed() <-chan error { return p.failed }
 
 // Close ends the planner within ctx.
 func (p *Planner) Close(ctx context.Context) error {

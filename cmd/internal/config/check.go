@@ -12,6 +12,9 @@ func (c *Config) check(faults *problems) {
 	if c.Gateway.IdleTimeout > c.Gateway.RequestTimeout {
 		faults.add("", "gateway.idle-timeout (%v) is longer than gateway.request-timeout (%v)", c.Gateway.IdleTimeout, c.Gateway.RequestTimeout)
 	}
+	if c.Gateway.FirstTokenTimeout > c.Gateway.RequestTimeout {
+		faults.add("", "gateway.first-token-timeout (%v) is longer than gateway.request-timeout (%v)", c.Gateway.FirstTokenTimeout, c.Gateway.RequestTimeout)
+	}
 	if c.Gateway.Heartbeat > 0 && c.Gateway.Heartbeat < minHeartbeat {
 		faults.add("", "gateway.heartbeat (%v) is shorter than %v; 0 sends none", c.Gateway.Heartbeat, minHeartbeat)
 	}

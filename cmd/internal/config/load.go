@@ -33,6 +33,18 @@ type Effective struct {
 	Warnings []string  // likely slips that are not errors
 }
 
+// Default reports whether nobody has set key.
+func (e *Effective) Default(key string) bool {
+	for i := range e.Settings {
+		if e.Settings[i].Key == key {
+			return e.Settings[i].Origin == originDefault
+		}
+	}
+	return false
+}
+
+const originDefault = "default"
+
 // Load reads all sources. The error, if any, is an *Error with every problem.
 func Load(src Sources) (*Effective, error) {
 	out := &Effective{}
@@ -68,7 +80,7 @@ func Load(src Sources) (*Effective, error) {
 // resolve gives s its value from the strongest source that speaks. Weaker
 // sources are checked too: a fault must not hide behind a flag.
 func (s *setting) resolve(file map[string]fileValue, env map[string]string, flags *Flags, faults *problems) Setting {
-	origin := "default"
+	origin := originDefault
 	try := func(where, shown, raw string) {
 		if err := s.value.set(raw); err != nil {
 			faults.add(where, "%s: %v", s.key, err)

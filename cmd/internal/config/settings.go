@@ -39,15 +39,20 @@ func (t TLS) Enabled() bool { return t.Cert != "" }
 
 // Gateway is the front of the house: the listener that clients see.
 type Gateway struct {
-	Listen         string
-	Engines        []string // base URLs; without planners
-	MaxBody        unit.Bytes
-	RequestTimeout time.Duration
-	IdleTimeout    time.Duration // between two tokens
-	Heartbeat      time.Duration // SSE comments while nothing arrives; 0: none
-	DrainTimeout   time.Duration
-	PathHeader     bool
-	DisaggTokens   int // uncached prompt tokens from which a request is split
+	Listen            string
+	Engines           []string // base URLs; without planners
+	Policy            string   // a native policy of core/route
+	Disaggregate      string   // auto, never, always
+	MinPrompt         int      // tokens from which auto considers moving KV
+	MaxBody           unit.Bytes
+	MaxInFlight       int
+	RequestTimeout    time.Duration
+	FirstTokenTimeout time.Duration
+	IdleTimeout       time.Duration // between two tokens
+	Heartbeat         time.Duration // SSE comments while nothing arrives; 0: none
+	UnreadyTime       time.Duration // between "not ready" and not accepting
+	DrainTimeout      time.Duration
+	Explain           bool
 }
 
 // Planner is a member of the replicated core.
@@ -82,11 +87,12 @@ type Worker struct {
 
 // Dev is the laptop: everything in one command.
 type Dev struct {
-	Engine  string // auto, cpu, scripted
-	Model   string
-	Threads int
-	DataDir string
-	Ask     string
+	Engine       string // auto, cpu, scripted
+	Model        string
+	Threads      int
+	Disaggregate string // instead of gateway.disaggregate
+	DataDir      string
+	Ask          string
 }
 
 // setting is one row of the table.
@@ -132,13 +138,18 @@ func (c *Config) table() []setting {
 
 		{"gateway.listen", address(&c.Gateway.Listen, false), "127.0.0.1:8080", "address of the client API"},
 		{"gateway.engine", urls(&c.Gateway.Engines), "", "engines to serve without planners, by URL"},
+		{"gateway.policy", choice(&c.Gateway.Policy, "least-request", "round-robin"), "least-request", "how a worker is chosen among those that could serve"},
+		{"gateway.disaggregate", choice(&c.Gateway.Disaggregate, "auto", "never", "always"), "auto", "whether prompts are computed on prefill workers: where it pays, never, or whenever there is a pair"},
+		{"gateway.min-prompt", integer(&c.Gateway.MinPrompt, 1, maxInt), "256", "prompt tokens from which auto considers a prefill worker"},
 		{"gateway.max-body", size(&c.Gateway.MaxBody, 1<<10, 1<<30), "64MiB", "largest request body"},
+		{"gateway.max-in-flight", integer(&c.Gateway.MaxInFlight, 1, 1<<20), "8192", "most requests at once; more get status 429"},
 		{"gateway.request-timeout", duration(&c.Gateway.RequestTimeout, time.Second, day), "10m", "longest life of a request"},
-		{"gateway.idle-timeout", duration(&c.Gateway.IdleTimeout, 100*time.Millisecond, day), "2m", "longest silence of an engine within a request"},
-		{"gateway.heartbeat", duration(&c.Gateway.Heartbeat, 0, time.Hour), "15s", "SSE comment interval while an engine is silent; 0 sends none"},
+		{"gateway.first-token-timeout", duration(&c.Gateway.FirstTokenTimeout, time.Second, day), "5m", "longest wait for an answer's first token"},
+		{"gateway.idle-timeout", duration(&c.Gateway.IdleTimeout, 100*time.Millisecond, day), "2m", "longest silence between two tokens"},
+		{"gateway.heartbeat", duration(&c.Gateway.Heartbeat, 0, time.Hour), "15s", "interval of SSE comments while an engine is silent; 0 sends none"},
+		{"gateway.unready-time", duration(&c.Gateway.UnreadyTime, 0, time.Hour), "0s", "pause at shutdown between failing /readyz and refusing connections"},
 		{"gateway.drain-timeout", duration(&c.Gateway.DrainTimeout, 0, day), "30s", "time for running requests at shutdown"},
-		{"gateway.path-header", boolean(&c.Gateway.PathHeader), "false", "tell clients in x-yardmaster-path how each request was placed"},
-		{"gateway.disagg-tokens", integer(&c.Gateway.DisaggTokens, 0, maxInt), "64", "uncached prompt tokens from which prefill goes to a prefill worker"},
+		{"gateway.explain", boolean(&c.Gateway.Explain), "false", "tell every client in x-yardmaster-path how its request was placed; by default those that send x-yardmaster-explain: 1"},
 
 		{"planner.id", text(&c.Planner.ID), "planner-0", "name of this planner, kept across restarts"},
 		{"planner.listen", address(&c.Planner.Listen, false), "127.0.0.1:8090", "address where workers register"},
@@ -167,6 +178,7 @@ func (c *Config) table() []setting {
 		{"dev.engine", choice(&c.Dev.Engine, "auto", "cpu", "scripted"), "auto", "engine of the two workers; auto is cpu when the model can be had"},
 		{"dev.model", text(&c.Dev.Model), "smollm2", "model to serve: a name of `yardmaster model list` or the path of a .gguf file"},
 		{"dev.threads", integer(&c.Dev.Threads, 0, 1024), "0", "threads of each worker; 0 is one a core"},
+		{"dev.disaggregate", choice(&c.Dev.Disaggregate, "auto", "never", "always"), "always", "as gateway.disaggregate, which it replaces here so that short questions are disaggregated too"},
 		{"dev.data-dir", path(&c.Dev.DataDir), "", "folder of the planner's log; the default is thrown away at the end"},
 		{"dev.ask", text(&c.Dev.Ask), "", "question to answer once everything is up"},
 	}

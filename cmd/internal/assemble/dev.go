@@ -1,0 +1,159 @@
+package assemble
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/yardmaster/yardmaster/cmd/internal/config"
+	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/gpu/launch"
+)
+
+// Dev is everything on one machine: a planner with its gateway in this process,
+// a prefill and a decode worker as children.
+type Dev struct {
+	Planner  *Planner
+	Gateway  *Gateway
+	children []*launch.Child
+}
+
+// DevOptions say how the children are run.
+type DevOptions struct {
+	// Executable and Config are this binary and its configuration file, which
+	// the children read too; Config may be empty.
+	Executable, Config string
+	// Engine and Model are settled: no longer auto, no longer to be downloaded.
+	Engine, Model string
+	// Output gets the children's logs, a line a Write. It must be safe for
+	// concurrent use.
+	Output io.Writer
+	// Workers are the children. Empty means one prefill and one decode worker.
+	Workers []DevWorker
+}
+
+// DevWorker is one child.
+type DevWorker struct{ ID, Role string }
+
+// usageExit is the exit code of a child that cannot start as it was told:
+// another try would end likewise.
+const usageExit = 2
+
+// StartDev starts everything. It returns once the workers are registered and
+// the API answers.
+func StartDev(ctx context.Context, p Process, c *config.Config, o DevOptions) (*Dev, error) {
+	if len(o.Workers) == 0 {
+		o.Workers = []DevWorker{{"prefill-0", "prefill"}, {"decode-0", "decode"}}
+	}
+	planner, gateway := c.Planner, c.Gateway
+	gateway.Disaggregate = c.Dev.Disaggregate
+	planner.DataDir = c.Dev.DataDir
+	planner.Listen = "127.0.0.1:0"
+	d := &Dev{}
+	var err error
+	if d.Planner, err = StartPlanner(ctx, p, planner, config.TLS{}); err != nil {
+		return nil, err
+	}
+	if d.Gateway, err = StartGateway(ctx, p, gateway, d.Planner); err == nil {
+		for _, w := range o.Workers {
+			d.children = append(d.children, launch.Start(d.command(c, o, w), launch.Options{
+				FinalCodes: []int{usageExit}, Clock: p.Clock, Log: p.Log,
+			}))
+		}
+		err = d.ready(ctx, p, len(o.Workers))
+	}
+	if err != nil {
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		return nil, errors.Join(err, d.Close(stop))
+	}
+	return d, nil
+}
+
+func (d *Dev) command(c *config.Config, o DevOptions, w DevWorker) launch.Command {
+	args := []string{
+		"worker", "--leash", "--id", w.ID, "--role", w.Role, "--engine", o.Engine,
+		"--planner", d.Planner.Addr(), "--listen", "127.0.0.1:0", "--transfer", "127.0.0.1:0",
+		"--threads", strconv.Itoa(c.Dev.Threads), "--log-level", c.Log.Level, "--log-format", c.Log.Format,
+	}
+	if o.Engine == "cpu" {
+		args = append(args, "--model", o.Model)
+	}
+	if o.Config != "" {
+		args = append(args, "--config", o.Config)
+	}
+	return launch.Command{Name: w.ID, Path: o.Executable, Args: args, Output: o.Output}
+}
+
+// readyWait is how long workers may take to load their model and register.
+const readyWait = 2 * time.Minute
+
+// readyPoll is how often the fleet is looked at meanwhile.
+const readyPoll = 5 * time.Millisecond
+
+// ready waits until n workers are registered.
+func (d *Dev) ready(ctx context.Context, p Process, n int) error {
+	ctx, cancel := context.WithTimeout(ctx, readyWait)
+	defer cancel()
+	timer := p.Clock.NewTimer(readyPoll)
+	defer timer.Stop()
+	for {
+		if len(d.Planner.View().Workers) >= n {
+			return nil
+		}
+		for _, child := range d.children {
+			if err := child.Err(); err != nil {
+				return fmt.Errorf("%w: what it said stands above", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the workers did not register: %w", ctx.Err())
+		case <-timer.C():
+			timer.Reset(readyPoll)
+		}
+	}
+}
+
+// Model is the name that clients use.
+func (d *Dev) Model() string {
+	models := d.Planner.View().Models()
+	if len(models) == 0 {
+		return ""
+	}
+	return models[0]
+}
+
+// Children are the workers' processes.
+func (d *Dev) Children() []*launch.Child { return slices.Clone(d.children) }
+
+// Worker is the registered worker of that id.
+func (d *Dev) Worker(id fleet.WorkerID) (fleet.Worker, bool) {
+	view := d.Planner.View()
+	i := view.Find(id)
+	if i < 0 {
+		return fleet.Worker{}, false
+	}
+	return view.Workers[i], true
+}
+
+// Close ends everything: the API first, which drains, then the workers, then
+// the planner. What still runs when ctx ends is killed.
+func (d *Dev) Close(ctx context.Context) error {
+	var faults []error
+	if d.Gateway != nil {
+		faults = append(faults, d.Gateway.Close(ctx))
+	}
+	stopped := make(chan error, len(d.children))
+	for _, child := range d.children {
+		go func() { stopped <- child.Stop(ctx) }()
+	}
+	for range d.children {
+		faults = append(faults, <-stopped)
+	}
+	return errors.Join(append(faults, d.Planner.Close(ctx))...)
+}

@@ -1,0 +1,144 @@
+package assemble
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/yardmaster/yardmaster/cmd/internal/config"
+	"github.com/yardmaster/yardmaster/core/admit"
+	"github.com/yardmaster/yardmaster/core/dispatch"
+	"github.com/yardmaster/yardmaster/core/engine"
+	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/load"
+	"github.com/yardmaster/yardmaster/core/route"
+	"github.com/yardmaster/yardmaster/core/unit"
+	"github.com/yardmaster/yardmaster/gpu/engine/cpu"
+	"github.com/yardmaster/yardmaster/gpu/engine/openai"
+	"github.com/yardmaster/yardmaster/server"
+	frontdoor "github.com/yardmaster/yardmaster/server/openai"
+	"github.com/yardmaster/yardmaster/server/sse"
+)
+
+// Fleet is where a gateway learns who can serve. A Planner is one.
+type Fleet interface {
+	View() *fleet.View
+	// Samples is what workers last said of themselves; it may be nil.
+	Samples() *fleet.Samples
+}
+
+// Gateway is the client API on its listener.
+type Gateway struct {
+	dispatcher *dispatch.Dispatcher
+	server     *server.Server
+	addr       string
+	served     chan error
+	after      []func() // what ends with the gateway
+}
+
+// ErrNoFleet means that a gateway has neither planners nor engines.
+var ErrNoFleet = errors.New("a gateway needs engines: give --engine URL, once for each")
+
+// StartStaticGateway serves the engines of the settings by URL, without
+// planners.
+func StartStaticGateway(ctx context.Context, p Process, c config.Gateway) (*Gateway, error) {
+	if len(c.Engines) == 0 {
+		return nil, fmt.Errorf("gateway.engine: %w", ErrNoFleet)
+	}
+	f := startStaticFleet(ctx, p, c.Engines)
+	g, err := StartGateway(ctx, p, c, f)
+	if err != nil {
+		f.close()
+		return nil, err
+	}
+	g.after = append(g.after, f.close)
+	return g, nil
+}
+
+// StartGateway serves the workers of f. It returns when the API answers.
+func StartGateway(ctx context.Context, p Process, c config.Gateway, f Fleet) (*Gateway, error) {
+	routing, err := routing(c)
+	if err != nil {
+		return nil, err
+	}
+	ln, err := listen(ctx, c.Listen, "gateway.listen")
+	if err != nil {
+		return nil, err
+	}
+	g := &Gateway{addr: ln.Addr().String(), served: make(chan error, 1)}
+	if err := g.build(p, c, routing, f); err != nil {
+		return nil, errors.Join(err, ln.Close())
+	}
+	go func() {
+		if err := g.server.Serve(ln); err != nil {
+			g.served <- fmt.Errorf("gateway.listen: %w", err)
+		}
+	}()
+	return g, nil
+}
+
+func routing(c config.Gateway) (route.Config, error) {
+	policy, err := route.PolicyNamed(c.Policy)
+	if err != nil {
+		return route.Config{}, fmt.Errorf("gateway.policy: %w", err)
+	}
+	mode, err := route.ParseMode(c.Disaggregate)
+	if err != nil {
+		return route.Config{}, fmt.Errorf("gateway.disaggregate: %w", err)
+	}
+	return route.Config{Policy: policy, Mode: mode, MinPrompt: unit.Tokens(c.MinPrompt)}, nil
+}
+
+func (g *Gateway) build(p Process, c config.Gateway, routing route.Config, f Fleet) (err error) {
+	find, closeAdapters := adapters()
+	g.after = append(g.after, closeAdapters)
+	g.dispatcher, err = dispatch.New(dispatch.Config{
+		Route: routing,
+		Admit: admit.Config{MaxInFlight: c.MaxInFlight},
+		Deadlines: dispatch.Deadlines{
+			Total: c.RequestTimeout, FirstToken: c.FirstTokenTimeout, Idle: c.IdleTimeout,
+		},
+	}, dispatch.Deps{View: f.View, Samples: f.Samples, Adapter: find, Registry: p.Registry, Clock: p.Clock})
+	if err != nil {
+		return err
+	}
+	stream := sse.Config{Heartbeat: c.Heartbeat}
+	if c.Heartbeat == 0 {
+		stream.Heartbeat = -1
+	}
+	g.server, err = server.New(server.Config{
+		OpenAI:  frontdoor.Config{MaxBody: c.MaxBody, Explain: c.Explain, Stream: stream},
+		Unready: c.UnreadyTime,
+	}, server.Deps{Dispatcher: g.dispatcher, View: f.View, Registry: p.Registry, Clock: p.Clock, Log: p.Log})
+	return err
+}
+
+// adapters finds the adapter of an engine by its name, and ends them all.
+func adapters() (find func(string) engine.Adapter, closeAll func()) {
+	hosted, external := cpu.New(openai.Config{}), openai.New(openai.Config{})
+	byName := map[string]engine.Adapter{"cpu": hosted, "scripted": hosted, "openai": external}
+	find = func(name string) engine.Adapter { return byName[name] }
+	return find, func() { hosted.Close(); external.Close() }
+}
+
+// Addr is where clients connect, host:port.
+func (g *Gateway) Addr() string { return g.addr }
+
+// URL is the root of the API.
+func (g *Gateway) URL() string { return "http://" + g.addr }
+
+// Load is what this gateway has in flight.
+func (g *Gateway) Load() *load.Table { return g.dispatcher.Load() }
+
+// Failed delivers the error that ended the listener, should one.
+func (g *Gateway) Failed() <-chan error { return g.served }
+
+// Close drains: not ready, no new connections, running requests end. What
+// still runs when ctx ends is told and cut.
+func (g *Gateway) Close(ctx context.Context) error {
+	err := g.server.Drain(ctx)
+	for _, end := range g.after {
+		end()
+	}
+	return err
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/yardmaster/yardmaster/cmd/internal/assemble"
+	"github.com/yardmaster/yardmaster/cmd/internal/config"
+)
+
+func (a *app) plannerCommand() *cobra.Command {
+	var flags *config.Flags
+	c := &cobra.Command{
+		Use:   "planner",
+		Short: "Keep the fleet's state, take workers' registrations, and serve clients",
+		Long: `Keep the fleet's state in a data folder, take workers' registrations, and serve
+clients from the same process (--gateway=false leaves that to others).
+
+SIGTERM drains: /readyz fails, running requests finish. A second signal ends it
+at once.`,
+		Example: `  yardmaster planner --data-dir /var/lib/yardmaster
+  yardmaster planner --data-dir state --gateway-listen :8080 --tls-cert p.pem --tls-key p.key --tls-ca ca.pem --listen :8090`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			e, err := a.load(flags)
+			if err != nil {
+				return err
+			}
+			if e.Config.Planner.DataDir == "" {
+				return usage(errors.New("planner.data-dir is empty: say with --data-dir where the planner's state is kept"))
+			}
+			return a.runPlanner(c.Context(), &e.Config)
+		},
+	}
+	flags = config.Bind(c.Flags(), config.Use{Section: "planner"}, config.Use{Section: "gateway", Prefix: "gateway-"},
+		config.Use{Section: "log", Prefix: "log-"}, config.Use{Section: "tls", Prefix: "tls-"})
+	return c
+}
+
+func (a *app) runPlanner(ctx context.Context, c *config.Config) error {
+	signals := watchSignals(ctx)
+	defer signals.close()
+	p := assemble.NewProcess(a.version, a.logger(c.Log))
+	planner, err := assemble.StartPlanner(signals.drain, p, c.Planner, c.TLS)
+	if err != nil {
+		return signals.outcome(err)
+	}
+	p.Log.Info("planner ready", "workers", planner.Addr())
+	var gateway *assemble.Gateway
+	var failed <-chan error
+	if c.Planner.Gateway {
+		if gateway, err = assemble.StartGateway(signals.drain, p, c.Gateway, planner); err != nil {
+			return errors.Join(err, drain(signals, c.Gateway.DrainTimeout, planner.Close))
+		}
+		failed = gateway.Failed()
+		p.Log.Info("gateway ready", "url", gateway.URL())
+	}
+	err = waitFor(signals, planner.Failed(), failed)
+	return signals.outcome(errors.Join(err, drain(signals, c.Gateway.DrainTimeout, func(ctx context.Context) error {
+		var fault error
+		if gateway != nil {
+			fault = gateway.Close(ctx)
+		}
+		return errors.Join(fault, planner.Close(ctx))
+	})))
+}
+
+// waitFor returns at the first signal, or with the error of a part that ended
+// by itself.
+func waitFor(signals *shutdown, planner, gateway <-chan error) error {
+	select {
+	case <-signals.drain.Done():
+		return nil
+	case err := <-planner:
+		return err
+	case err := <-gateway:
+		return err
+	}
+}

@@ -143,6 +143,10 @@ func mulF32Generic(dst *float32, ldd int, w *float32, ldw int, x *float32, ldx, 
 	}
 }
 
+// quantizeFloor is the least magnitude a block is scaled to, so that a block of
+// zeros divides nothing by zero.
+const quantizeFloor = 1e-30
+
 func quantizeGeneric(x *float32, blocks int, q *int8, s, m *float32, c *int32, stride int) {
 	xs, qs := slice(x, blocks*BlockSize), slice(q, blocks*BlockSize)
 	n := (blocks-1)*stride + 1
@@ -153,10 +157,8 @@ func quantizeGeneric(x *float32, blocks int, q *int8, s, m *float32, c *int32, s
 		for _, v := range in {
 			top = max(top, math.Float32frombits(math.Float32bits(v)&0x7fffffff))
 		}
-		var inverse float32
-		if top > 0 {
-			inverse = 127 / top
-		}
+		top = max(top, quantizeFloor)
+		inverse := 127 / top
 		var sum int32
 		for i, v := range in {
 			out[i] = int8(math.RoundToEven(float64(v * inverse)))

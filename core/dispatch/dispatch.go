@@ -93,6 +93,7 @@ type Life struct {
 	firstAt   time.Time // of the first token
 	lastAt    time.Time // of the last token
 	reserved  *load.Reservation
+	dropped   bool // the last event was kept from the client
 }
 
 // Accept begins a request that came in by the named route (a metrics label).

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -127,15 +128,16 @@ func (l *Life) forward(r *eventstream.Reader) (done bool, err error) {
 			if sight.Chunk {
 				last = nil
 			}
-			if err := l.write(before(r, last)); err != nil {
+			if err := l.write(l.before(r, last)); err != nil {
 				return false, err
 			}
 			return false, failed
 		}
 		if sight.UsageOnly && l.req.AddedUsage {
-			if err := l.write(before(r, e.Raw)); err != nil {
+			if err := l.write(l.before(r, e.Raw)); err != nil {
 				return false, err
 			}
+			l.dropped = true
 		}
 		if sight.Token {
 			l.token(now)
@@ -144,7 +146,7 @@ func (l *Life) forward(r *eventstream.Reader) (done bool, err error) {
 			e, ok = r.Next()
 		}
 	}
-	if err := l.write(r.Passed()); err != nil {
+	if err := l.write(l.before(r, nil)); err != nil {
 		return false, err
 	}
 	if !now.IsZero() {
@@ -168,9 +170,16 @@ func (l *Life) failed(s edge.Sight) error {
 func (l *Life) generated() bool { return l.watch.Tokens > 0 || l.watch.Finished }
 
 // before is what r has handed out since the last write, without the event last.
-func before(r *eventstream.Reader, last []byte) []byte {
+// After a dropped event the LF of its CRLF may come with the next read; it goes
+// too.
+func (l *Life) before(r *eventstream.Reader, last []byte) []byte {
 	b := r.Passed()
-	return b[:len(b)-len(last)]
+	b = b[:len(b)-len(last)]
+	if l.dropped && len(b) > 0 {
+		l.dropped = false
+		b = bytes.TrimPrefix(b, []byte("\n"))
+	}
+	return b
 }
 
 // token counts an event that carries output.
@@ -195,8 +204,8 @@ func (l *Life) drain(r *eventstream.Reader, body io.Reader, readErr error) error
 			total += len(e.Raw)
 		}
 	}
-	if e, ok := r.Rest(); ok && string(e.Raw) == "\n" {
-		return l.write(e.Raw) // the second half of the marker's CRLF
+	if e, ok := r.Rest(); ok && len(e.Raw) == 0 {
+		return l.write([]byte("\n")) // the second half of the marker's CRLF
 	}
 	return nil
 }

@@ -73,7 +73,8 @@ func (r *Reader) Next() (Event, bool) {
 
 // Rest returns what is left after the stream's end as an event, although no
 // blank line ended it. A client would discard it; what to make of it is the
-// caller's decision.
+// caller's decision. Its Raw is empty when only the LF of the last event's CRLF
+// is left.
 func (r *Reader) Rest() (Event, bool) {
 	if r.start == r.end {
 		return Event{}, false
@@ -82,7 +83,8 @@ func (r *Reader) Rest() (Event, bool) {
 }
 
 // Passed returns the bytes of the events handed out since the last Fill or
-// Passed, in one piece. They are valid until the next Fill.
+// Passed, in one piece. They are valid until the next Fill. Between two events
+// there may be the LF of a CRLF that a read had split; it is in no event's Raw.
 func (r *Reader) Passed() []byte {
 	b := r.buf[r.passed:r.start:r.start]
 	r.passed = r.start
@@ -97,7 +99,7 @@ func (r *Reader) Buffer() []byte {
 }
 
 func (r *Reader) take(n int) Event {
-	raw := r.buf[r.start : r.start+n : r.start+n]
+	raw := r.buf[r.start+r.split.advance() : r.start+n : r.start+n]
 	r.start += n
 	fields := raw
 	if !r.begun {

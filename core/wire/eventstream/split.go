@@ -5,6 +5,7 @@ import "bytes"
 // splitter finds where events end. It remembers how far it has looked, so that
 // a long event which arrives in small pieces is scanned once.
 type splitter struct {
+	lead int  // 1 when the event begins with the LF of the last one's CRLF
 	pos  int  // scanned bytes of the current event
 	line int  // where its current line begins
 	late bool // past the stream's first line: no byte order mark any more
@@ -16,14 +17,18 @@ type splitter struct {
 // whole yet; then the next call passes the same bytes and more.
 //
 // A CR at the very end of buf ends its line at once: waiting for a possible LF
-// would hold a finished event back. The LF, when it comes, is counted to the
-// next event and ends no line there.
+// would hold a finished event back. The LF, when it comes, is the first byte of
+// what next returns later; lead says so.
 func (s *splitter) next(buf []byte) int {
 	for s.pos < len(buf) {
 		if s.cr {
 			s.cr = false
 			if buf[s.pos] == '\n' {
-				s.skipLF()
+				if s.pos == 0 {
+					s.lead = 1
+				}
+				s.pos++
+				s.line = s.pos
 				continue
 			}
 		}
@@ -44,20 +49,19 @@ func (s *splitter) next(buf []byte) int {
 			s.pos++
 			s.cr = false
 		}
-		n := s.pos
-		s.pos, s.line = 0, 0
-		return n
+		return s.pos
 	}
 	return 0
 }
 
-// skipLF steps over the LF of a CRLF whose CR ended the previous line.
-func (s *splitter) skipLF() {
-	s.pos++
-	s.line = s.pos
-}
-
 const bom = "\xef\xbb\xbf"
+
+// advance begins the next event. It returns the lead of the last one.
+func (s *splitter) advance() (lead int) {
+	lead = s.lead
+	s.lead, s.pos, s.line = 0, 0, 0
+	return lead
+}
 
 // lineEnd is the index of the first CR or LF in b, or len(b) and false.
 func lineEnd(b []byte) (int, bool) {

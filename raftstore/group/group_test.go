@@ -68,33 +68,28 @@ func (c *counter) Applied() uint64 {
 	return c.applied
 }
 
-// sickStore hangs or fails its writes of entries on request.
+// sickStore hangs its writes of entries, or fails all its writes, on request.
 type sickStore struct {
 	wal.Store
 	hang atomic.Pointer[chan struct{}]
 	fail atomic.Bool
 }
 
-func (s *sickStore) wait() error {
+var errIO = errors.New("input/output error")
+
+func (s *sickStore) StoreLogs(l []*raft.Log) error {
 	if c := s.hang.Load(); c != nil {
 		<-*c
 	}
 	if s.fail.Load() {
-		return errors.New("input/output error")
-	}
-	return nil
-}
-
-func (s *sickStore) StoreLogs(l []*raft.Log) error {
-	if err := s.wait(); err != nil {
-		return err
+		return errIO
 	}
 	return s.Store.StoreLogs(l)
 }
 
 func (s *sickStore) SetUint64(k []byte, v uint64) error {
-	if err := s.wait(); err != nil {
-		return err
+	if s.fail.Load() {
+		return errIO
 	}
 	return s.Store.SetUint64(k, v)
 }
@@ -185,6 +180,15 @@ func leader(t *testing.T, members []*member, within time.Duration) *member {
 	return nil
 }
 
+func waitFault(t *testing.T, m *member) {
+	t.Helper()
+	select {
+	case <-m.Faulted():
+	case <-time.After(time.Minute):
+		t.Fatal("no fault within a minute")
+	}
+}
+
 func apply(t *testing.T, m *member, entry string, timeout time.Duration) (uint64, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
@@ -246,6 +250,10 @@ func TestHungDiskLosesLeadership(t *testing.T) {
 		if err := sick.Fault(); !errors.Is(err, wal.ErrStalled) {
 			t.Errorf("fault %v", err)
 		}
+		ask := sick.trans.TimeoutNow("x", "x", &raft.TimeoutNowRequest{}, &raft.TimeoutNowResponse{})
+		if !errors.Is(ask, transport.ErrClosed) {
+			t.Errorf("the transport of the sick node is open: %v", ask)
+		}
 		if n := sick.reg.Counter(measure.RaftGuardTrips, "test", "storage").Value(); n != 1 {
 			t.Errorf("%v trips counted", n)
 		}
@@ -266,7 +274,7 @@ func TestFailingDiskStopsASingleVoter(t *testing.T) {
 		if _, err := apply(t, m, "x", 5*time.Second); !errors.Is(err, ErrAmbiguous) {
 			t.Errorf("Apply on a failing disk: %v", err)
 		}
-		<-m.Faulted()
+		waitFault(t, m)
 		time.Sleep(10 * time.Second) // elections with a failing disk panic without the guard
 		if _, err := apply(t, m, "x", time.Second); !errors.Is(err, ErrClosed) || !errors.Is(err, wal.ErrFailed) {
 			t.Errorf("Apply after the fault: %v", err)
@@ -282,7 +290,7 @@ func TestEntryOfTheFutureStopsTheGroup(t *testing.T) {
 		if _, err := apply(t, m, "poison", 5*time.Second); !errors.Is(err, ErrAmbiguous) || !errors.Is(err, errPoison) {
 			t.Errorf("Apply = %v", err)
 		}
-		<-m.Faulted()
+		waitFault(t, m)
 		if !errors.Is(m.Fault(), ErrCannotApply) || m.Leading() {
 			t.Errorf("fault %v, leading %v", m.Fault(), m.Leading())
 		}
@@ -296,11 +304,7 @@ func TestRestoreLoopIsNoticed(t *testing.T) {
 		members := divergentPair(t)
 		defer closeAll(t, members)
 		follower := members[1]
-		select {
-		case <-follower.Faulted():
-		case <-time.After(time.Minute):
-			t.Fatal("the loop went on for a minute")
-		}
+		waitFault(t, follower)
 		if !errors.Is(follower.Fault(), ErrRestoreLoop) {
 			t.Errorf("fault %v", follower.Fault())
 		}
@@ -409,7 +413,7 @@ func TestSlowOnLeadDoesNotBlockTheLibrary(t *testing.T) {
 		})
 		defer closeAll(t, members)
 		defer close(release)
-		for range 4 {
+		for range 12 { // the library blocks at the second loss of a node
 			time.Sleep(10 * time.Second)
 			lead := -1
 			for i, m := range members {

@@ -74,8 +74,18 @@ func (g *Guarded) enqueue(rpc raft.RPC) {
 	select {
 	case g.queue <- rpc:
 	case <-g.done:
-		rpc.Respond(nil, ErrClosed)
+		refuse(rpc)
 	}
+}
+
+// refuse answers with an error. The library's in-memory pipeline wants a
+// response beside it.
+func refuse(rpc raft.RPC) {
+	var resp any
+	if _, ok := rpc.Command.(*raft.AppendEntriesRequest); ok {
+		resp = &raft.AppendEntriesResponse{}
+	}
+	rpc.Respond(resp, ErrClosed)
 }
 
 // SetHeartbeatHandler installs the library's callback behind the guard.

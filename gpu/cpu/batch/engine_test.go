@@ -243,23 +243,51 @@ func TestCancelFreesBlocks(t *testing.T) {
 }
 
 func TestSlowReaderPausesOnlyItself(t *testing.T) {
+	tests := []struct {
+		name string
+		opt  batch.Options
+	}{
+		{"others need its place", batch.Options{StreamBuffer: 4, MaxRunning: 1}},
+		{"others need its blocks", batch.Options{StreamBuffer: 4, KVBlocks: 16}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := &batchtest.Runner{}
+			e := start(t, r, tt.opt)
+			slowReq := &batch.Request{Prompt: prompt(1, 40), MaxTokens: 100}
+			slow := submit(t, e, slowReq)
+			for slow.Usage().Completion < 4 {
+				time.Sleep(time.Millisecond)
+			}
+			for i := range 10 {
+				req := &batch.Request{Prompt: prompt(uint64(100+i), 200), MaxTokens: 50}
+				want := batchtest.Text(r, req)
+				if got, _ := drain(t, submit(t, e, req)); !slices.Equal(got, want) {
+					t.Fatalf("text %v, want %v", got, want)
+				}
+			}
+			if u := slow.Usage(); u.Completion > 4 {
+				t.Errorf("%d tokens were generated for a reader that took none", u.Completion)
+			}
+			if got, _ := drain(t, slow); !slices.Equal(got, batchtest.Text(r, slowReq)) {
+				t.Errorf("slow reader's text %v", got)
+			}
+		})
+	}
+}
+
+func TestTheStalledArePutBackFirst(t *testing.T) {
 	r := &batchtest.Runner{}
-	e := start(t, r, batch.Options{StreamBuffer: 4, KVBlocks: 24, MaxRunning: 2})
-	slowReq := &batch.Request{Prompt: prompt(1, 40), MaxTokens: 100}
-	slow := submit(t, e, slowReq)
-	for i := range 20 { // each needs the room the slow one holds
-		req := &batch.Request{Prompt: prompt(uint64(100+i), 200), MaxTokens: 50}
-		want := batchtest.Text(r, req)
-		if got, _ := drain(t, submit(t, e, req)); !slices.Equal(got, want) {
-			t.Fatalf("text %v, want %v", got, want)
-		}
+	e := start(t, r, batch.Options{KVBlocks: 11, StreamBuffer: 64})
+	stalled := submit(t, e, &batch.Request{Prompt: prompt(1, 40), MaxTokens: 100})
+	for stalled.Usage().Completion < 64 { // 7 blocks
+		time.Sleep(time.Millisecond)
 	}
-	if u := slow.Usage(); u.Completion > 5 {
-		t.Errorf("%d tokens were generated for a reader that took none", u.Completion)
+	drain(t, submit(t, e, &batch.Request{Prompt: prompt(2, 20), MaxTokens: 60})) // grows to 5
+	if n := counter(e, measure.Preemptions); n != 1 {
+		t.Errorf("%v preemptions, want that of the stalled one", n)
 	}
-	if got, _ := drain(t, slow); !slices.Equal(got, batchtest.Text(r, slowReq)) {
-		t.Errorf("slow reader's text %v", got)
-	}
+	drain(t, stalled)
 }
 
 func TestCloseAborts(t *testing.T) {

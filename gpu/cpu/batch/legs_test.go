@@ -70,11 +70,9 @@ func (l *link) Start(dst batch.Destination, done func([]float32, error)) {
 		l.t.Errorf("destination %+v", dst)
 	}
 	close(l.started)
-	switch l.fault {
-	case hangs:
-	case refused:
+	if l.fault == refused {
 		l.end(nil, lost{})
-	default:
+	} else if l.fault != hangs {
 		l.wg.Go(l.prefill)
 	}
 }
@@ -217,6 +215,9 @@ func TestDisaggregatedTextEqualsReference(t *testing.T) {
 			if s.KV() != tt.kv {
 				t.Errorf("KV() = %q, want %q", s.KV(), tt.kv)
 			}
+			if n := counter(d, measure.PhaseTokens, "prefill"); (n == 0) != (tt.kv == "moved") {
+				t.Errorf("%v prompt tokens were computed", n)
+			}
 			if tt.reason != "" && counter(d, measure.Recomputes, tt.reason) != 1 {
 				t.Errorf("the recompute was not counted")
 			}
@@ -254,6 +255,26 @@ func TestPartlyCachedPromptMovesTheRest(t *testing.T) {
 	s = submit(t, d, req)
 	if got, _ := drain(t, s); !slices.Equal(got, want) || s.KV() != "local" {
 		t.Errorf("text %v, %q, want %v, local", got, s.KV(), want)
+	}
+}
+
+// The decoding request needs blocks again and again while the prefill leg, which
+// came later, holds most of them and makes slow progress.
+func TestPrefillLegsAreNotPutBack(t *testing.T) {
+	r := &batchtest.Runner{}
+	p := start(t, r, batch.Options{KVBlocks: 9, MaxRunning: 2, TokenBudget: 2})
+	d := start(t, r, batch.Options{})
+	plain := &batch.Request{Prompt: prompt(1, 8), MaxTokens: 60}
+	leg := &batch.Request{Prompt: prompt(2, 90), MaxTokens: 5}
+	wantPlain, wantLeg := batchtest.Text(r, plain), batchtest.Text(r, leg)
+	beside := submit(t, p, plain)
+	leg.Import = newLink(t, p, d, leg.Prompt, faultless)
+	s := submit(t, d, leg)
+	if got, _ := drain(t, s); !slices.Equal(got, wantLeg) || s.KV() != "moved" {
+		t.Errorf("text %v, %q, want %v, moved", got, s.KV(), wantLeg)
+	}
+	if got, _ := drain(t, beside); !slices.Equal(got, wantPlain) {
+		t.Errorf("text beside %v, want %v", got, wantPlain)
 	}
 }
 
@@ -351,18 +372,12 @@ func TestUnstartedLegsAreTold(t *testing.T) {
 	for d.Cache().Counts().Held == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
 	in := newLink(t, nil, d, prompt(2, 60), hangs)
-	waiting, err := d.Submit(ctx, &batch.Request{Prompt: in.prompt, MaxTokens: 1, Import: in})
-	if err != nil {
-		t.Fatal(err)
-	}
+	waiting := submit(t, d, &batch.Request{Prompt: in.prompt, MaxTokens: 1, Import: in})
 	out := newLink(t, d, nil, prompt(3, 60), faultless)
-	exporting, err := d.Submit(ctx, &batch.Request{Prompt: out.prompt, Export: out})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cancel()
+	exporting := submit(t, d, &batch.Request{Prompt: out.prompt, Export: out})
+	waiting.Close()
+	exporting.Close()
 	close(gate)
 	drain(t, first)
 	for _, s := range []*batch.Stream{waiting, exporting} {
@@ -413,13 +428,14 @@ func TestCloseReportsUnreleasedBlocks(t *testing.T) {
 // silent is an exporter that breaks its promise to release.
 type silent struct{}
 
-func (silent) From() int                             { return 0 }
+func (silent) From() int                            { return 0 }
 func (silent) Computed(int, int, int, []kv.BlockID) {}
-func (silent) Finish([]float32, func())              {}
-func (silent) Abort(error, func())                   {}
+func (silent) Finish([]float32, func())             {}
+func (silent) Abort(error, func())                  {}
 
 // order is one request of the property test.
 type order struct {
+	engine      *batch.Engine // the decode worker's, or for plain requests either
 	req         *batch.Request
 	cancelAfter int // events; -1 never
 	readerPause time.Duration
@@ -455,7 +471,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		defer cancel()
 		var wg sync.WaitGroup
 		for i := range orders {
-			wg.Go(func() { serve(ctx, t, d, r, &orders[i]) })
+			wg.Go(func() { serve(ctx, t, r, &orders[i]) })
 		}
 		wg.Wait()
 		for _, e := range []*batch.Engine{d, p} {
@@ -479,6 +495,7 @@ func drawOrder(rt *rapid.T, t testing.TB, p, d *batch.Engine) order {
 	shared := prompt(0, rapid.SampledFrom([]int{0, 16, 40}).Draw(rt, "shared"))
 	own := prompt(rapid.Uint64Range(1, 3).Draw(rt, "own"), rapid.IntRange(1, 60).Draw(rt, "length"))
 	o := order{
+		engine:      d,
 		req:         &batch.Request{Prompt: append(shared, own...), MaxTokens: rapid.IntRange(1, 50).Draw(rt, "output"), EOS: []int32{1}},
 		cancelAfter: rapid.SampledFrom([]int{-1, -1, -1, 0, 1, 7}).Draw(rt, "cancel"),
 		readerPause: rapid.SampledFrom([]time.Duration{0, 0, 0, 200 * time.Microsecond}).Draw(rt, "pause"),
@@ -492,17 +509,19 @@ func drawOrder(rt *rapid.T, t testing.TB, p, d *batch.Engine) order {
 		o.link = newLink(t, p, d, o.req.Prompt, f)
 		o.link.lateRelease = rapid.SampledFrom([]time.Duration{0, time.Millisecond}).Draw(rt, "late")
 		o.req.Import = o.link
+	} else if rapid.Bool().Draw(rt, "on the prefill worker") {
+		o.engine = p
 	}
 	return o
 }
 
 // serve runs one order to its end.
-func serve(ctx context.Context, t testing.TB, d *batch.Engine, r batch.Runner, o *order) {
+func serve(ctx context.Context, t testing.TB, r batch.Runner, o *order) {
 	reference := *o.req
 	want := batchtest.Text(r, &reference)
 	mine, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s, err := d.Submit(mine, o.req)
+	s, err := o.engine.Submit(mine, o.req)
 	if err != nil {
 		t.Errorf("Submit: %v", err)
 		return

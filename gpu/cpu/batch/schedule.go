@@ -214,9 +214,10 @@ func (e *Engine) preempt(s *sequence) bool {
 func (e *Engine) plan() {
 	e.step.reset()
 	budget := e.opt.TokenBudget
-	for i := 0; i < len(e.run); i++ {
-		s := e.run[i]
+	e.step.order = append(e.step.order, e.run...) // grow takes from run
+	for _, s := range e.step.order {
 		switch {
+		case s.blocks == nil: // it was put back for another to grow
 		case s.hidden == nil && !s.decoding():
 		case s.stream.blocked():
 		case s.hidden != nil:
@@ -224,8 +225,6 @@ func (e *Engine) plan() {
 		case e.grow(s):
 			e.step.add(s, 1)
 			budget--
-		default:
-			i-- // it was put back itself
 		}
 	}
 	for _, s := range e.run {
@@ -272,16 +271,11 @@ func (e *Engine) grow(s *sequence) bool {
 }
 
 // victim is the sequence to put back so that s can grow: one that stalls, else
-// the latest, s itself at the earliest. Prefill legs are read from elsewhere
-// and stay.
+// the latest, s itself at the earliest. None of them is in the step yet. Prefill
+// legs are read from elsewhere and stay.
 func (e *Engine) victim(s *sequence) *sequence {
-	for _, v := range slices.Backward(e.run) {
-		if v == s {
-			break
-		}
-		if v.req.Export == nil && v.stream.blocked() {
-			return v
-		}
+	if v := e.stalled(); v != nil {
+		return v
 	}
 	for _, v := range slices.Backward(e.run) {
 		if v == s || v.req.Export == nil {

@@ -11,6 +11,7 @@ type blockTable = []kv.BlockID
 
 // step is one step of the loop, with the memory that steps reuse.
 type step struct {
+	order    []*sequence // the running ones at the start of planning
 	seqs     []*sequence // one per span
 	spans    []Span
 	imported []*sequence // to be sampled from an imported hidden state
@@ -21,10 +22,12 @@ type step struct {
 }
 
 func (st *step) reset() {
+	clear(st.order)
 	clear(st.seqs)
 	clear(st.spans)
 	clear(st.imported)
 	clear(st.sampled)
+	st.order = st.order[:0]
 	st.seqs, st.spans = st.seqs[:0], st.spans[:0]
 	st.imported, st.sampled = st.imported[:0], st.sampled[:0]
 }

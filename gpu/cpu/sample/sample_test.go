@@ -271,7 +271,7 @@ func TestValidateReportsEverything(t *testing.T) {
 		TopLogProbs: 1000, LogitBias: map[int32]float32{7: inf},
 	}
 	err := p.Validate(5)
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // errors.Join's own type is the subject
+	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok || len(joined.Unwrap()) != 9 || !errors.Is(err, ErrParams) {
 		t.Errorf("Validate = %v, want 9 faults", err)
 	}

@@ -50,31 +50,31 @@ Ctrl-C drains and ends it; a second one ends it at once.`,
 }
 
 func (a *app) runDev(ctx context.Context, c *config.Config, once bool) error {
-	signals := watchSignals(ctx)
+	quit, force, signals := watchSignals(ctx)
 	defer signals.close()
 	stderr := &lockedWriter{w: a.errs}
 	a.errs = stderr
 	p := assemble.NewProcess(a.version, a.logger(c.Log))
-	options, err := a.devOptions(signals.drain, c)
+	options, err := a.devOptions(quit, c)
 	if err != nil {
 		return signals.outcome(err)
 	}
 	options.Output = stderr
 	began := time.Now()
-	dev, err := assemble.StartDev(signals.drain, p, c, options)
+	dev, err := assemble.StartDev(quit, p, c, options)
 	if err != nil {
-		return signals.outcome(interruptedOr(signals.drain, err))
+		return signals.outcome(interruptedOr(quit, err))
 	}
 	a.welcome(dev, options, time.Since(began))
 	var failed error
 	if c.Dev.Ask != "" {
-		failed = a.ask(signals.drain, dev.Gateway.URL(), dev.Model(), c.Dev.Ask)
+		failed = a.ask(quit, dev.Gateway.URL(), dev.Model(), c.Dev.Ask)
 	}
 	if !once && failed == nil {
 		fmt.Fprintln(a.errs, "Ctrl-C ends it.")
-		failed = waitFor(signals, dev.Planner.Failed(), dev.Gateway.Failed())
+		failed = waitFor(quit, dev.Planner.Failed(), dev.Gateway.Failed())
 	}
-	return signals.outcome(errors.Join(failed, drain(signals, c.Gateway.DrainTimeout, dev.Close)))
+	return signals.outcome(errors.Join(failed, drain(force, c.Gateway.DrainTimeout, dev.Close)))
 }
 
 // devOptions settles the engine and the model: what is missing is fetched, and

@@ -32,10 +32,10 @@ placement, failover and metrics, without planners and without disaggregation.`,
 }
 
 func (a *app) runGateway(ctx context.Context, c *config.Config) error {
-	signals := watchSignals(ctx)
+	quit, force, signals := watchSignals(ctx)
 	defer signals.close()
 	p := assemble.NewProcess(a.version, a.logger(c.Log))
-	gateway, err := assemble.StartStaticGateway(signals.drain, p, c.Gateway)
+	gateway, err := assemble.StartStaticGateway(quit, p, c.Gateway)
 	if errors.Is(err, assemble.ErrNoFleet) {
 		err = usage(err)
 	}
@@ -43,6 +43,6 @@ func (a *app) runGateway(ctx context.Context, c *config.Config) error {
 		return signals.outcome(err)
 	}
 	p.Log.Info("gateway ready", "url", gateway.URL(), "engines", len(c.Gateway.Engines))
-	err = waitFor(signals, nil, gateway.Failed())
-	return signals.outcome(errors.Join(err, drain(signals, c.Gateway.DrainTimeout, gateway.Close)))
+	err = waitFor(quit, nil, gateway.Failed())
+	return signals.outcome(errors.Join(err, drain(force, c.Gateway.DrainTimeout, gateway.Close)))
 }

@@ -40,10 +40,10 @@ at once.`,
 }
 
 func (a *app) runPlanner(ctx context.Context, c *config.Config) error {
-	signals := watchSignals(ctx)
+	quit, force, signals := watchSignals(ctx)
 	defer signals.close()
 	p := assemble.NewProcess(a.version, a.logger(c.Log))
-	planner, err := assemble.StartPlanner(signals.drain, p, c.Planner, c.TLS)
+	planner, err := assemble.StartPlanner(quit, p, c.Planner, c.TLS)
 	if err != nil {
 		return signals.outcome(err)
 	}
@@ -51,14 +51,14 @@ func (a *app) runPlanner(ctx context.Context, c *config.Config) error {
 	var gateway *assemble.Gateway
 	var failed <-chan error
 	if c.Planner.Gateway {
-		if gateway, err = assemble.StartGateway(signals.drain, p, c.Gateway, planner); err != nil {
-			return errors.Join(err, drain(signals, c.Gateway.DrainTimeout, planner.Close))
+		if gateway, err = assemble.StartGateway(quit, p, c.Gateway, planner); err != nil {
+			return errors.Join(err, drain(force, c.Gateway.DrainTimeout, planner.Close))
 		}
 		failed = gateway.Failed()
 		p.Log.Info("gateway ready", "url", gateway.URL())
 	}
-	err = waitFor(signals, planner.Failed(), failed)
-	return signals.outcome(errors.Join(err, drain(signals, c.Gateway.DrainTimeout, func(ctx context.Context) error {
+	err = waitFor(quit, planner.Failed(), failed)
+	return signals.outcome(errors.Join(err, drain(force, c.Gateway.DrainTimeout, func(ctx context.Context) error {
 		var fault error
 		if gateway != nil {
 			fault = gateway.Close(ctx)
@@ -69,9 +69,9 @@ func (a *app) runPlanner(ctx context.Context, c *config.Config) error {
 
 // waitFor returns at the first signal, or with the error of a part that ended
 // by itself.
-func waitFor(signals *shutdown, planner, gateway <-chan error) error {
+func waitFor(quit context.Context, planner, gateway <-chan error) error {
 	select {
-	case <-signals.drain.Done():
+	case <-quit.Done():
 		return nil
 	case err := <-planner:
 		return err

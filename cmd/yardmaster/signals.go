@@ -24,51 +24,50 @@ func interruptedOr(ctx context.Context, err error) error {
 	return err
 }
 
-// shutdown is how a server learns to stop: the first signal drains, the second
-// forces.
+// shutdown listens for the signals that stop a server: the first drains, the
+// second forces.
 type shutdown struct {
-	// drain ends at the first signal, force at the second; both also end when
-	// the parent context does.
-	drain, force context.Context //nolint:containedctx // two stages of one signal
-	signals      chan os.Signal
-	interrupted  chan struct{} // closed if the first signal was SIGINT
-	release      context.CancelFunc
-	done         chan struct{}
+	signals     chan os.Signal
+	interrupted chan struct{} // closed if the first signal was SIGINT
+	cancel      context.CancelFunc
+	done        chan struct{}
 }
 
-// watchSignals starts to listen. Call close when the server has stopped.
-func watchSignals(parent context.Context) *shutdown {
-	drain, endDrain := context.WithCancel(parent)
+// watchSignals starts to listen. drain ends at the first signal, force at the
+// second; both end with parent and with release. Call close when the server has
+// stopped.
+func watchSignals(parent context.Context) (drain, force context.Context, s *shutdown) {
 	force, endForce := context.WithCancel(parent)
-	s := &shutdown{
-		drain: drain, force: force,
+	drain, endDrain := context.WithCancel(force)
+	s = &shutdown{
 		signals: make(chan os.Signal, 2), interrupted: make(chan struct{}), done: make(chan struct{}),
+		cancel: endForce,
 	}
-	s.release = func() { endDrain(); endForce() }
 	signal.Notify(s.signals, os.Interrupt, syscall.SIGTERM)
-	go s.watch(endDrain, endForce)
-	return s
+	go s.watch(force, endDrain, endForce)
+	return drain, force, s
 }
 
-func (s *shutdown) watch(endDrain, endForce context.CancelFunc) {
+func (s *shutdown) watch(force context.Context, endDrain, endForce context.CancelFunc) {
 	defer close(s.done)
-	for _, end := range []context.CancelFunc{endDrain, endForce} {
+	defer endDrain()
+	for i, end := range []context.CancelFunc{endDrain, endForce} {
 		select {
 		case sig := <-s.signals:
-			if sig == os.Interrupt && s.drain.Err() == nil {
+			if sig == os.Interrupt && i == 0 {
 				close(s.interrupted)
 			}
 			end()
-		case <-s.force.Done():
+		case <-force.Done():
 			return
 		}
 	}
 }
 
-// close stops listening and waits for the listener's end.
+// close stops listening, ends both contexts and waits for the listener's end.
 func (s *shutdown) close() {
 	signal.Stop(s.signals)
-	s.release()
+	s.cancel()
 	<-s.done
 }
 

@@ -49,10 +49,10 @@ func hide(c *cobra.Command, flag string) {
 }
 
 func (a *app) runWorker(ctx context.Context, c *config.Config, leash bool) error {
-	signals := watchSignals(ctx)
+	quit, force, signals := watchSignals(ctx)
 	defer signals.close()
 	p := assemble.NewProcess(a.version, a.logger(c.Log))
-	w, err := assemble.StartWorker(signals.drain, p, c.Worker, c.TLS)
+	w, err := assemble.StartWorker(quit, p, c.Worker, c.TLS)
 	if err != nil {
 		return signals.outcome(err)
 	}
@@ -61,21 +61,21 @@ func (a *app) runWorker(ctx context.Context, c *config.Config, leash bool) error
 		orphaned = launch.ParentGone(a.in)
 	}
 	select {
-	case <-signals.drain.Done():
+	case <-quit.Done():
 		p.Log.Info("draining; a second signal ends the worker at once")
 	case <-w.DrainWanted():
 		p.Log.Info("draining, as the planner wants")
 	case <-orphaned:
 		p.Log.Warn("the parent process is gone")
-		signals.release()
+		signals.cancel()
 	}
-	return signals.outcome(drain(signals, c.Worker.DrainTimeout, w.Close))
+	return signals.outcome(drain(force, c.Worker.DrainTimeout, w.Close))
 }
 
 // drain closes a part within timeout, or until the second signal. What was cut
 // off is no failure of the command: the user asked for it.
-func drain(s *shutdown, timeout time.Duration, closePart func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(s.force, timeout)
+func drain(force context.Context, timeout time.Duration, closePart func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(force, timeout)
 	defer cancel()
 	err := closePart(ctx)
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {

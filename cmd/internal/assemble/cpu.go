@@ -189,7 +189,9 @@ func (h *cpuHost) listenTransfer(ctx context.Context, p Process, c config.Worker
 	if err != nil {
 		return fmt.Errorf("worker.transfer: %w", err)
 	}
-	h.transfer, err = advertised(h.endpoint.Addr(), c.Advertise)
+	if h.transfer = c.TransferAs; h.transfer == "" {
+		h.transfer, err = advertised(h.endpoint.Addr(), c.Advertise)
+	}
 	return err
 }
 

@@ -34,10 +34,16 @@ type DevOptions struct {
 	Output io.Writer
 	// Workers are the children. Empty means one prefill and one decode worker.
 	Workers []DevWorker
+	// Supervision says how children are started again. Its FinalCodes, Clock and
+	// Log are set here.
+	Supervision launch.Options
 }
 
 // DevWorker is one child.
-type DevWorker struct{ ID, Role string }
+type DevWorker struct {
+	ID, Role string
+	Args     []string // further flags of the worker command
+}
 
 // usageExit is the exit code of a child that cannot start as it was told:
 // another try would end likewise.
@@ -47,7 +53,7 @@ const usageExit = 2
 // the API answers.
 func StartDev(ctx context.Context, p Process, c *config.Config, o DevOptions) (*Dev, error) {
 	if len(o.Workers) == 0 {
-		o.Workers = []DevWorker{{"prefill-0", "prefill"}, {"decode-0", "decode"}}
+		o.Workers = []DevWorker{{ID: "prefill-0", Role: "prefill"}, {ID: "decode-0", Role: "decode"}}
 	}
 	planner, gateway := c.Planner, c.Gateway
 	gateway.Disaggregate = c.Dev.Disaggregate
@@ -59,10 +65,10 @@ func StartDev(ctx context.Context, p Process, c *config.Config, o DevOptions) (*
 		return nil, err
 	}
 	if d.Gateway, err = StartGateway(ctx, p, gateway, d.Planner); err == nil {
+		supervision := o.Supervision
+		supervision.FinalCodes, supervision.Clock, supervision.Log = []int{usageExit}, p.Clock, p.Log
 		for _, w := range o.Workers {
-			d.children = append(d.children, launch.Start(d.command(c, o, w), launch.Options{
-				FinalCodes: []int{usageExit}, Clock: p.Clock, Log: p.Log,
-			}))
+			d.children = append(d.children, launch.Start(d.command(c, o, w), supervision))
 		}
 		err = d.ready(ctx, p, len(o.Workers))
 	}
@@ -86,7 +92,7 @@ func (d *Dev) command(c *config.Config, o DevOptions, w DevWorker) launch.Comman
 	if o.Config != "" {
 		args = append(args, "--config", o.Config)
 	}
-	return launch.Command{Name: w.ID, Path: o.Executable, Args: args, Output: o.Output}
+	return launch.Command{Name: w.ID, Path: o.Executable, Args: append(args, w.Args...), Output: o.Output}
 }
 
 // readyWait is how long workers may take to load their model and register.

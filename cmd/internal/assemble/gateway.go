@@ -66,7 +66,7 @@ func StartGateway(ctx context.Context, p Process, c config.Gateway, f Fleet) (*G
 		return nil, err
 	}
 	g := &Gateway{addr: ln.Addr().String(), served: make(chan error, 1)}
-	if err := g.build(p, c, routing, f); err != nil {
+	if err := g.build(p, c, routing, f); err != nil { //nolint:contextcheck // requests have contexts of their own
 		return nil, errors.Join(err, ln.Close())
 	}
 	go func() {

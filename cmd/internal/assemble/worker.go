@@ -59,7 +59,7 @@ func StartWorker(ctx context.Context, p Process, c config.Worker, security confi
 	w := &Worker{host: h, wanted: make(chan struct{})}
 	if w.self, err = self(c); err == nil {
 		h.describe(&w.self)
-		err = w.join(p, c, security)
+		err = w.join(ctx, p, c, security)
 	}
 	if err != nil {
 		return nil, errors.Join(err, h.close(ctx))
@@ -97,7 +97,7 @@ func addLabel(w *fleet.Worker, key, value string) {
 
 // join starts the agent. Without a planner the worker serves alone, under no
 // epoch.
-func (w *Worker) join(p Process, c config.Worker, security config.TLS) error {
+func (w *Worker) join(ctx context.Context, p Process, c config.Worker, security config.TLS) error {
 	slices.SortFunc(w.self.Labels, func(a, b fleet.Label) int { return strings.Compare(a.Key, b.Key) })
 	if c.Planner == "" {
 		return nil
@@ -114,7 +114,7 @@ func (w *Worker) join(p Process, c config.Worker, security config.TLS) error {
 	if err != nil {
 		return fmt.Errorf("worker: %w", err)
 	}
-	run, cancel := context.WithCancel(context.Background())
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w.cancel = cancel
 	w.tasks.Go(func() {
 		if err := w.agent.Run(run); err != nil {

@@ -75,6 +75,7 @@ type Worker struct {
 	Listen       string
 	Transfer     string
 	Advertise    string
+	TransferAs   string
 	Threads      int
 	KVBlocks     int
 	MaxRunning   int
@@ -166,6 +167,7 @@ func (c *Config) table() []setting {
 		{"worker.listen", address(&c.Worker.Listen, false), "127.0.0.1:0", "address of the engine's API and metrics"},
 		{"worker.transfer", address(&c.Worker.Transfer, false), "127.0.0.1:0", "address of the KV transfer endpoint"},
 		{"worker.advertise", text(&c.Worker.Advertise), "", "host name that others reach this worker by; the default is the listen address's host"},
+		{"worker.transfer-advertise", address(&c.Worker.TransferAs, true), "", "address that others reach the KV transfer endpoint by; the default is its own, with worker.advertise as host"},
 		{"worker.threads", integer(&c.Worker.Threads, 0, 1024), "0", "threads of the CPU engine; 0 is one a core"},
 		{"worker.kv-blocks", integer(&c.Worker.KVBlocks, 0, maxInt), "0", "KV blocks of the CPU engine; 0 derives them from the model's context"},
 		{"worker.max-running", integer(&c.Worker.MaxRunning, 1, 4096), "32", "requests computed at once"},

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,13 +20,13 @@ func buildAndRun(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(dir)
+	defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
 	binary = filepath.Join(dir, "yardmaster")
 	args := []string{"build", "-ldflags", "-X main.version=v0.0.0-test -X main.commit=0123456789ab", "-o", binary}
 	if raceEnabled {
 		args = append(args, "-race")
 	}
-	build := exec.Command("go", append(args, "github.com/yardmaster/yardmaster/cmd/yardmaster")...)
+	build := exec.CommandContext(context.Background(), "go", append(args, "github.com/yardmaster/yardmaster/cmd/yardmaster")...)
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build: %v\n%s", err, out)
 		return 1

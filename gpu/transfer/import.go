@@ -96,10 +96,13 @@ func (i *Import) begin(dst Destination) *Error {
 	return nil
 }
 
-// checkRange verifies that blocks are what positions from.. of a prompt need.
+// checkRange verifies that blocks are what positions from.. of a prompt need,
+// and that the prompt fits this side's memory, which bounds what a peer can ask
+// to have remembered.
 func checkRange(s Shape, from, prompt int, blocks []Ref) *Error {
-	want := (prompt+s.BlockTokens-1)/s.BlockTokens - from/s.BlockTokens
-	if from < 0 || from%s.BlockTokens != 0 || want <= 0 || len(blocks) != want || want > maxBlocks {
+	whole := (prompt + s.BlockTokens - 1) / s.BlockTokens
+	want := whole - from/s.BlockTokens
+	if whole > s.Blocks || from < 0 || from%s.BlockTokens != 0 || want <= 0 || len(blocks) != want || want > maxBlocks {
 		return Failure(ReasonBounds, fmt.Errorf("%d blocks for positions %d to %d of %d-token blocks", len(blocks), from, prompt, s.BlockTokens))
 	}
 	for _, r := range blocks {

@@ -38,7 +38,7 @@ func (r Reason) code() byte {
 			return byte(i)
 		}
 	}
-	return Reason(ReasonPeerAbort).code()
+	return ReasonPeerAbort.code()
 }
 
 func reasonOf(code byte) Reason {

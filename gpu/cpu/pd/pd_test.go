@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -115,31 +116,30 @@ type outcome struct {
 	err     error
 }
 
-// disaggregated runs both legs at once, as a gateway does.
-func disaggregated(ctx context.Context, id uint64, p, d *worker, peerOfD engine.Peer, req batch.Request) outcome {
-	return legs(ctx, id, p, d, peerOfD, d.peer(), req, req.Prompt)
-}
-
-func legs(ctx context.Context, id uint64, p, d *worker, toP, toD engine.Peer, req batch.Request, prefillPrompt []int32) outcome {
+// disaggregated runs both legs at once, as a gateway does. toP and toD are the
+// peers as the gateway knows them.
+func disaggregated(ctx context.Context, id uint64, p, d *worker, toP, toD engine.Peer, req batch.Request) outcome {
 	var out outcome
 	var wg sync.WaitGroup
-	wg.Go(func() { out.prefill = prefill(ctx, id, p, toD, prefillPrompt) })
+	wg.Go(func() { out.prefill = prefill(ctx, id, p, toD, req.Prompt) })
 	req.Import = d.legs.Import(id, toP)
 	out.text, out.kv, out.err = generate(ctx, d.engine, &req)
 	wg.Wait()
 	return out
 }
 
+// prefill runs one prefill leg as a worker's front end does.
 func prefill(ctx context.Context, id uint64, p *worker, toD engine.Peer, prompt []int32) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	exporter, err := p.legs.Export(ctx, id, toD, prompt)
 	if err != nil {
 		return err
 	}
-	_, _, err = generate(ctx, p.engine, &batch.Request{Prompt: prompt, Export: exporter})
+	stream, err := p.engine.Submit(ctx, &batch.Request{Prompt: prompt, Export: exporter})
 	if err != nil {
 		exporter.Abort(err, func() {})
+		return err
+	}
+	if _, err := drain(ctx, stream); err != nil {
 		return err
 	}
 	return exporter.(*pd.Exporter).Wait(ctx)
@@ -150,16 +150,23 @@ func generate(ctx context.Context, e *batch.Engine, req *batch.Request) (text []
 	if err != nil {
 		return nil, "", err
 	}
+	text, err = drain(ctx, stream)
+	return text, stream.KV(), err
+}
+
+// drain takes a stream's events to the end, which the engine owes even when ctx
+// is over.
+func drain(ctx context.Context, stream *batch.Stream) (text []int32, failed error) {
 	for {
 		ev, err := stream.Recv(context.WithoutCancel(ctx))
 		if errors.Is(err, io.EOF) {
-			return text, stream.KV(), nil
+			return text, failed
 		}
 		if ev.Token != batch.NoToken {
 			text = append(text, ev.Token)
 		}
 		if ev.Err != nil {
-			return text, stream.KV(), ev.Err
+			failed = ev.Err
 		}
 	}
 }
@@ -178,7 +185,7 @@ func TestSameTextAsAggregated(t *testing.T) {
 	for i := range 50 {
 		req := request(random, 17+random.IntN(300))
 		want := batchtest.Text(&batchtest.Runner{}, &req)
-		got := disaggregated(t.Context(), uint64(i)+1, p, d, p.peer(), req)
+		got := disaggregated(t.Context(), uint64(i)+1, p, d, p.peer(), d.peer(), req)
 		if got.err != nil || got.prefill != nil || !slices.Equal(got.text, want) || got.kv != "moved" {
 			t.Fatalf("prompt of %d: %+v, want %v", len(req.Prompt), got, want)
 		}
@@ -188,4 +195,79 @@ func TestSameTextAsAggregated(t *testing.T) {
 	}
 }
 
-var _ = transfer.ReasonEpoch
+// reason is the word in a decode leg's "recomputed; word", or the whole.
+func reason(kv string) string { return strings.TrimPrefix(kv, "recomputed; ") }
+
+// TestMismatches pairs legs that do not belong together: the decode leg
+// recomputes, and both say why.
+func TestMismatches(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	p, d := newWorker(t, "p-0", tuning{}), newWorker(t, "d-0", tuning{})
+	stale := p.peer()
+	stale.Epoch = 9
+	absent := p.peer()
+	absent.Transfer = "127.0.0.1:1"
+	reborn := d.peer()
+	reborn.Epoch = 9
+	for name, tt := range map[string]struct {
+		toP, toD     engine.Peer
+		decode, fill string // reasons
+	}{
+		"stale prefill worker":  {stale, d.peer(), "epoch", ""},
+		"absent prefill worker": {absent, d.peer(), "connect", ""},
+		"stale decode worker":   {p.peer(), reborn, "epoch", "epoch"},
+	} {
+		req := request(random, 100)
+		if tt.fill == "" { // this leg would wait for a reservation that cannot come
+			req.Import = d.legs.Import(1, tt.toP)
+			text, kv, err := generate(t.Context(), d.engine, &req)
+			check(t, name, req, outcome{text: text, kv: kv, err: err}, tt.decode)
+			continue
+		}
+		got := disaggregated(t.Context(), 1, p, d, tt.toP, tt.toD, req)
+		check(t, name, req, got, tt.decode)
+		if why := transfer.AsError("", got.prefill).Reason(); why != tt.fill {
+			t.Errorf("%s: prefill leg ended with %v", name, got.prefill)
+		}
+	}
+}
+
+func check(t *testing.T, name string, req batch.Request, got outcome, why string) {
+	t.Helper()
+	req.Import = nil
+	if want := batchtest.Text(&batchtest.Runner{}, &req); got.err != nil || !slices.Equal(got.text, want) || reason(got.kv) != why {
+		t.Errorf("%s: %+v, want text %v and reason %s", name, got, want, why)
+	}
+}
+
+// TestNothingToMove gives the decode worker a prompt it has: the prefill leg is
+// told at once.
+func TestNothingToMove(t *testing.T) {
+	p, d := newWorker(t, "p-0", tuning{}), newWorker(t, "d-0", tuning{})
+	req := request(rand.New(rand.NewPCG(5, 6)), 100)
+	if got := disaggregated(t.Context(), 1, p, d, p.peer(), d.peer(), req); got.kv != "moved" {
+		t.Fatalf("%+v", got)
+	}
+	got := disaggregated(t.Context(), 2, p, d, p.peer(), d.peer(), req)
+	check(t, "second time", req, got, "local")
+	if why := transfer.AsError("", got.prefill).Reason(); why != "not_needed" {
+		t.Errorf("prefill leg ended with %v", got.prefill)
+	}
+}
+
+// TestRefusedLeg turns the prefill leg away: the decode leg falls back at once,
+// whichever comes first.
+func TestRefusedLeg(t *testing.T) {
+	p, d := newWorker(t, "p-0", tuning{}), newWorker(t, "d-0", tuning{})
+	random := rand.New(rand.NewPCG(7, 8))
+	p.legs.Refuse(1, transfer.ReasonBusy)
+	for id := range uint64(2) {
+		if id == 1 {
+			time.AfterFunc(10*time.Millisecond, func() { p.legs.Refuse(2, transfer.ReasonBusy) })
+		}
+		req := request(random, 100)
+		req.Import = d.legs.Import(id+1, p.peer())
+		text, kv, err := generate(t.Context(), d.engine, &req)
+		check(t, "refused", req, outcome{text: text, kv: kv, err: err}, "busy")
+	}
+}

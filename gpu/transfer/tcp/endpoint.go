@@ -48,6 +48,8 @@ type Endpoint struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
+	closing sync.Once
+
 	mu       sync.Mutex
 	dialed   map[dialKey]*session
 	accepted map[acceptKey]*session
@@ -116,7 +118,15 @@ func (e *Endpoint) Node() *transfer.Node { return e.node }
 
 // Close ends every transfer, tells the peers, and waits until no goroutine of
 // the endpoint runs.
+//
+// Closing again only waits.
 func (e *Endpoint) Close() error {
+	var err error
+	e.closing.Do(func() { err = e.close() })
+	return err
+}
+
+func (e *Endpoint) close() error {
 	err := e.listen.Close()
 	e.node.Close()
 	var wg sync.WaitGroup
@@ -127,7 +137,7 @@ func (e *Endpoint) Close() error {
 	e.cancel()
 	e.mu.Lock()
 	for conn := range e.greeting {
-		conn.Close()
+		_ = conn.Close()
 	}
 	e.mu.Unlock()
 	for _, s := range e.sessions() {
@@ -177,11 +187,18 @@ func (e *Endpoint) tick() {
 // retire ends dialed sessions that have been idle for long. Accepted ones end
 // with their dialer.
 func (e *Endpoint) retire() {
+	e.mu.Lock()
 	now := e.opt.Clock.Now()
-	for _, s := range e.sessions() {
+	var old []*session
+	for key, s := range e.dialed {
 		if s.idle(now) > e.opt.Idle && !e.node.Busy(s) {
-			s.lose(errIdle)
+			delete(e.dialed, key) // so that nobody takes it up again
+			old = append(old, s)
 		}
+	}
+	e.mu.Unlock()
+	for _, s := range old {
+		s.lose(errIdle)
 	}
 }
 
@@ -192,8 +209,8 @@ func (e *Endpoint) Link(peer engine.Peer) (transfer.Link, error) {
 	key := dialKey{peer.Transfer, string(peer.ID), uint64(peer.Epoch)}
 	e.mu.Lock()
 	if s := e.dialed[key]; s != nil {
-		e.mu.Unlock()
 		s.touch()
+		e.mu.Unlock()
 		return s, nil
 	}
 	if e.ctx.Err() != nil {
@@ -209,6 +226,7 @@ func (e *Endpoint) Link(peer engine.Peer) (transfer.Link, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if other := e.dialed[key]; other != nil {
+		other.touch()
 		return other, nil
 	}
 	if e.ctx.Err() != nil {
@@ -228,13 +246,19 @@ func (e *Endpoint) Link(peer engine.Peer) (transfer.Link, error) {
 
 // makeRoom ends the dialed session that has been idle longest.
 func (e *Endpoint) makeRoom() bool {
+	e.mu.Lock()
 	now := e.opt.Clock.Now()
 	var oldest *session
-	for _, s := range e.sessions() {
-		if s.dialer && !e.node.Busy(s) && (oldest == nil || s.idle(now) > oldest.idle(now)) {
-			oldest = s
+	var at dialKey
+	for key, s := range e.dialed {
+		if !e.node.Busy(s) && (oldest == nil || s.idle(now) > oldest.idle(now)) {
+			oldest, at = s, key
 		}
 	}
+	if oldest != nil {
+		delete(e.dialed, at)
+	}
+	e.mu.Unlock()
 	if oldest == nil {
 		return false
 	}
@@ -257,7 +281,7 @@ func (e *Endpoint) accept() {
 			conn = tls.Server(conn, e.opt.TLS)
 		}
 		if !e.admit(conn) {
-			conn.Close()
+			_ = conn.Close()
 			continue
 		}
 		e.wg.Go(func() { e.serve(conn) })
@@ -295,7 +319,7 @@ func (e *Endpoint) serve(conn net.Conn) {
 	delete(e.greeting, conn)
 	e.mu.Unlock()
 	if err != nil {
-		conn.Close()
+		_ = conn.Close()
 		return
 	}
 	s.run(st)

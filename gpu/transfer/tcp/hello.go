@@ -52,7 +52,7 @@ func refusal(code byte) error {
 	}
 }
 
-func appendHello(b []byte, h *hello) []byte {
+func appendHello(h *hello) []byte {
 	body := append([]byte(nil), magic...)
 	body = binary.LittleEndian.AppendUint16(body, h.Version)
 	body = append(body, h.Stream, h.Refused)
@@ -62,7 +62,7 @@ func appendHello(b []byte, h *hello) []byte {
 	body = binary.LittleEndian.AppendUint64(body, uint64(h.Addressee))
 	body = transfer.AppendString(body, string(h.Self.ID))
 	body = transfer.AppendString(body, string(h.Receiver))
-	return append(transfer.AppendHead(b, transfer.KindHello, body), body...)
+	return append(transfer.AppendHead(nil, transfer.KindHello, body), body...)
 }
 
 func decodeHello(kind transfer.Kind, body []byte) (*hello, error) {
@@ -110,7 +110,7 @@ func (e *Endpoint) welcome(st *stream) (*session, error) {
 			ours.Refused = refusedBusy
 		}
 	}
-	err = st.write(e.opt.Stall, appendHello(nil, ours))
+	err = st.write(e.opt.Stall, appendHello(ours))
 	if err == nil {
 		err = refusal(ours.Refused)
 	}
@@ -158,7 +158,7 @@ func (s *session) greet(st *stream) error {
 	h := s.end.hello()
 	h.Stream, h.Session = byte(st.index), s.number
 	h.Addressee, h.Receiver = s.peer.Epoch, s.peer.ID
-	if err := st.write(s.end.opt.Stall, appendHello(nil, h)); err != nil {
+	if err := st.write(s.end.opt.Stall, appendHello(h)); err != nil {
 		return err
 	}
 	kind, body, err := st.message(s.end.opt.Stall)

@@ -150,7 +150,7 @@ func (s *session) connect(index int) (*stream, error) {
 		err = errors.New("the session is over")
 	}
 	if err != nil {
-		conn.Close()
+		_ = conn.Close()
 		return nil, err
 	}
 	return st, nil
@@ -196,7 +196,7 @@ func (s *session) lose(cause error) {
 		s.lost = cause
 		s.control, s.moves = nil, nil
 		for _, st := range s.streams {
-			st.conn.Close()
+			_ = st.conn.Close()
 		}
 		s.work.Broadcast()
 	}

@@ -2,11 +2,14 @@ package tcp_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http/httptest"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -49,7 +52,7 @@ func listen(t testing.TB, id fleet.WorkerID, epoch fleet.Epoch, addr string, sha
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		s.Close()
+		_ = s.Close()
 		if n := s.Node().Live(); n != 0 {
 			t.Errorf("%s: %d transfers left", id, n)
 		}
@@ -239,7 +242,7 @@ func TestUnreachable(t *testing.T) {
 		t.Fatal(err)
 	}
 	addr := l.Addr().String()
-	l.Close()
+	_ = l.Close()
 	for _, transferAddr := range []string{addr, "", "nonsense", "127.0.0.1:99999"} {
 		_, out := newJob(1, d, 1).start(d, engine.Peer{ID: "p", Epoch: 1, Transfer: transferAddr})
 		if r := await(t, out); reason(r.err) != "connect" {
@@ -254,7 +257,7 @@ func TestSilentListener(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	_, out := newJob(1, d, 1).start(d, engine.Peer{ID: "p", Epoch: 1, Transfer: l.Addr().String()})
 	if r := await(t, out); reason(r.err) != "lease" {
 		t.Errorf("ended with %v", r.err)
@@ -265,7 +268,7 @@ func TestRestartedPeerIsRefused(t *testing.T) {
 	p, d := site0(t, "p", tcp.Options{}), site0(t, "d", tcp.Options{})
 	old := p.peer()
 	addr := p.Addr().String()
-	p.Close()
+	_ = p.Close()
 	p = listen(t, "p", 2, addr, testShape, tcp.Options{})
 	p.fillAll()
 	_, out := newJob(1, d, 1).start(d, old)
@@ -306,10 +309,10 @@ func TestPeerClosesMidTransfer(t *testing.T) {
 			e.Computed(0, 0, len(j.prompt), j.table)
 			here, there := "closed", "peer_abort"
 			if who == "source" {
-				p.Close()
+				_ = p.Close()
 				here, there = there, here
 			} else {
-				d.Close()
+				_ = d.Close()
 			}
 			if r := await(t, out); reason(r.err) != here {
 				t.Errorf("import: %v", r.err)
@@ -390,21 +393,21 @@ func newProxy(t testing.TB, to string, do mischief) *proxy {
 			}
 			up, err := new(net.Dialer).DialContext(context.Background(), "tcp", to)
 			if err != nil {
-				down.Close()
+				_ = down.Close()
 				continue
 			}
 			x.mu.Lock()
 			x.conns = append(x.conns, up, down)
 			x.mu.Unlock()
-			x.wg.Go(func() { io.Copy(up, down); up.Close() })
-			x.wg.Go(func() { defer down.Close(); defer up.Close(); pass(down, up, do) })
+			x.wg.Go(func() { _, _ = io.Copy(up, down); _ = up.Close() })
+			x.wg.Go(func() { defer func() { _ = down.Close(); _ = up.Close() }(); pass(down, up, do) })
 		}
 	})
 	t.Cleanup(func() {
-		l.Close()
+		_ = l.Close()
 		x.mu.Lock()
 		for _, c := range x.conns {
-			c.Close()
+			_ = c.Close()
 		}
 		x.mu.Unlock()
 		x.wg.Wait()
@@ -431,6 +434,7 @@ func pass(to io.Writer, from io.Reader, do mischief) {
 // TestCutAndCorruptAnywhere cuts, or flips a bit of, what the source sends at
 // many places: the import fails or is right, and both sides let go.
 func TestCutAndCorruptAnywhere(t *testing.T) {
+	t.Parallel()
 	const whole = 4 * 3 * 24 << 10
 	for _, kind := range []string{"cut", "corrupt"} {
 		for _, at := range []int64{0, 3, 20, 60, 100, 140, 150, 200, 300, 5000, 70_000, 73_900, 150_000, whole - 9, whole, whole + 300, whole + 500, whole + 520} {
@@ -576,10 +580,40 @@ func TestStrangers(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _ = io.WriteString(conn, text)
-		conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 		if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil || errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%q: %d bytes, %v", text, n, err)
 		}
-		conn.Close()
+		_ = conn.Close()
+	}
+}
+
+// TestTLS moves pages over connections that are encrypted.
+func TestTLS(t *testing.T) {
+	server := httptest.NewUnstartedServer(nil)
+	server.StartTLS() // for its certificate
+	defer server.Close()
+	pool := x509.NewCertPool()
+	pool.AddCert(server.Certificate())
+	opt := tcp.Options{TLS: &tls.Config{
+		Certificates: server.TLS.Certificates, RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAnyClientCert,
+		MinVersion: tls.VersionTLS13,
+	}}
+	p, d := site0(t, "p", opt), site0(t, "d", opt)
+	p.fillAll()
+	for id := range uint64(3) {
+		j := newJob(id+1, d, 20)
+		_, out := j.start(d, p.peer())
+		e, err := j.export(t.Context(), p, d.peer())
+		if err != nil {
+			t.Fatal(err)
+		}
+		j.compute(e, testShape.Layers)
+		j.check(t, d, await(t, out))
+	}
+	plain := site0(t, "x", tcp.Options{})
+	_, out := newJob(9, plain, 1).start(plain, p.peer())
+	if r := await(t, out); r.err == nil {
+		t.Error("a plain connection was accepted")
 	}
 }

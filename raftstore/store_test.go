@@ -1,14 +1,39 @@
 package raftstore
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/measure"
 	"github.com/yardmaster/yardmaster/core/planner"
 )
+
+// victimEnv makes the test binary a process that registers workers in the
+// named directory until it is killed.
+const victimEnv = "YARDMASTER_RAFTSTORE_VICTIM"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(victimEnv); dir != "" {
+		registerForEver(dir)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func testConfig(dir string) Config {
 	return Config{
@@ -41,6 +66,13 @@ func closeStore(t *testing.T, s *Store) {
 	}
 }
 
+// digest closes the store: the machine then belongs to the caller.
+func digest(t *testing.T, s *Store) planner.Digest {
+	t.Helper()
+	closeStore(t, s)
+	return s.machine.Digest()
+}
+
 func worker(id, incarnation string) fleet.Worker {
 	return fleet.Worker{
 		ID: fleet.WorkerID(id), Incarnation: incarnation, Role: fleet.RoleBoth, Engine: "cpu",
@@ -48,21 +80,249 @@ func worker(id, incarnation string) fleet.Worker {
 	}
 }
 
-func TestStateSurvivesReopening(t *testing.T) {
-	dir := t.TempDir()
-	s := openLeading(t, testConfig(dir))
-	res, err := s.Propose(t.Context(), planner.RegisterWorker{Worker: worker("w1", "a")})
+func register(t *testing.T, s *Store, id, incarnation string) planner.Result {
+	t.Helper()
+	res, err := s.Propose(t.Context(), planner.RegisterWorker{Worker: worker(id, incarnation)})
 	if err != nil || res.Err() != nil {
 		t.Fatal(res, err)
 	}
-	if v := s.View(); v.Current("w1", res.Epoch) < 0 {
-		t.Fatalf("w1 of epoch %d is not in the view: %+v", res.Epoch, v.Workers)
+	return res
+}
+
+func TestStateSurvivesReopening(t *testing.T) {
+	dir := t.TempDir()
+	s := openLeading(t, testConfig(dir))
+	first := register(t, s, "w1", "a")
+	if v := s.View(); v.Current("w1", first.Epoch) < 0 {
+		t.Fatalf("w1 of epoch %d is not in the view: %+v", first.Epoch, v.Workers)
 	}
-	closeStore(t, s)
+	cluster, want := s.ClusterID(), digest(t, s)
 
 	s = openLeading(t, testConfig(dir))
-	again, err := s.Propose(t.Context(), planner.RegisterWorker{Worker: worker("w1", "a")})
-	if err != nil || again.Epoch != res.Epoch || again.Changed {
-		t.Fatalf("registering again after a restart: %+v, %v; want epoch %d unchanged", again, err, res.Epoch)
+	if got := digest(t, s); got != want || s.ClusterID() != cluster {
+		t.Fatalf("after reopening: digest %v of cluster %s, want %v of %s", got, s.ClusterID(), want, cluster)
+	}
+
+	s = openLeading(t, testConfig(dir))
+	if again := register(t, s, "w1", "a"); again.Epoch != first.Epoch || again.Changed {
+		t.Errorf("registering again after a restart: %+v; want epoch %d unchanged", again, first.Epoch)
+	}
+	// What a snapshot and the log after it hold is the same state.
+	register(t, s, "w2", "a")
+	if err := s.Snapshot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	register(t, s, "w3", "a")
+	want = digest(t, s)
+	if files, err := filepath.Glob(filepath.Join(dir, "core", "snapshots", "*", "state.bin")); err != nil || len(files) != 1 {
+		t.Errorf("snapshot files %v, %v", files, err)
+	}
+	s = openLeading(t, testConfig(dir))
+	if got := digest(t, s); got != want {
+		t.Errorf("digest %v after snapshot and log, want %v", got, want)
+	}
+}
+
+func TestProposals(t *testing.T) {
+	s := openLeading(t, testConfig(""))
+	id := NewRequestID()
+	first, err := s.ProposeAs(t.Context(), id, planner.RegisterWorker{Worker: worker("w", "a")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := s.ProposeAs(t.Context(), id, planner.RegisterWorker{Worker: worker("w", "b")}); err != nil || again != first {
+		t.Errorf("a repeated request got %+v, %v; want %+v", again, err, first)
+	}
+	if _, err := s.Propose(t.Context(), planner.RegisterWorker{}); !errors.Is(err, planner.ErrInvalid) {
+		t.Errorf("an empty worker: %v", err)
+	}
+	if res, err := s.Propose(t.Context(), planner.ExpireWorker{ID: "w", Epoch: 99}); err != nil || !errors.Is(res.Err(), planner.ErrStaleEpoch) {
+		t.Errorf("a stale epoch: %+v, %v", res, err)
+	}
+	if v, err := s.Read(t.Context()); err != nil || v.Current("w", first.Epoch) < 0 {
+		t.Errorf("Read = %+v, %v", v, err)
+	}
+	st := s.Status()
+	if !st.Leading || st.State != "Leader" || st.Leader != "n1" || st.ClusterID == "" || st.Fault != nil {
+		t.Errorf("status %+v", st)
+	}
+	closeStore(t, s)
+	if _, err := s.Propose(t.Context(), planner.ExpireWorker{ID: "w", Epoch: 1}); !errors.Is(err, ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+	if s.View().Find("w") < 0 {
+		t.Error("the view is gone with the node")
+	}
+}
+
+func TestDirectoryRefusals(t *testing.T) {
+	dir := t.TempDir()
+	s := openLeading(t, testConfig(dir))
+	try := func(edit func(*Config)) error {
+		cfg := testConfig(dir)
+		edit(&cfg)
+		s, err := Open(t.Context(), cfg)
+		if err == nil {
+			closeStore(t, s)
+		}
+		return err
+	}
+	same := func(*Config) {}
+	if err := try(same); !errors.Is(err, ErrInUse) {
+		t.Errorf("opened twice: %v", err)
+	}
+	closeStore(t, s)
+	if err := try(func(c *Config) { c.NodeID = "n2" }); !errors.Is(err, ErrOtherNode) {
+		t.Errorf("other node: %v", err)
+	}
+	if err := try(func(c *Config) { c.ClusterID = "other" }); !errors.Is(err, ErrOtherCluster) {
+		t.Errorf("other cluster: %v", err)
+	}
+	if err := try(func(c *Config) { c.Heartbeat, c.Lease = 1, 2 }); err == nil || !strings.Contains(err.Error(), "timer") {
+		t.Errorf("bad timers: %v", err)
+	}
+	meta := filepath.Join(dir, "meta.json")
+	for _, tt := range []struct {
+		content string
+		want    error
+	}{
+		{`{"format":2,"cluster_id":"x","node_id":"n1"}`, ErrNewerFormat},
+		{`{"format":1,"cluster_id":"`, ErrDamaged},
+		{`{}`, ErrDamaged},
+		{"", ErrDamaged},
+	} {
+		if err := os.WriteFile(meta, []byte(tt.content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := try(same); !errors.Is(err, tt.want) {
+			t.Errorf("meta.json %q: %v, want %v", tt.content, err, tt.want)
+		}
+	}
+	if err := os.Remove(meta); err != nil {
+		t.Fatal(err)
+	}
+	if err := try(same); !errors.Is(err, ErrDamaged) {
+		t.Errorf("a log without meta.json: %v", err)
+	}
+}
+
+// A meta.json put beside the log of another cluster does not lead.
+func TestLogOfAnotherCluster(t *testing.T) {
+	dir := t.TempDir()
+	closeStore(t, openLeading(t, testConfig(dir)))
+	b, err := json.Marshal(identity{Format: format, ClusterID: "other", NodeID: "n1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "meta.json"), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var logged bytes.Buffer
+	cfg := testConfig(dir)
+	cfg.Logger = slog.New(slog.NewTextHandler(&logged, nil))
+	s, err := Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := s.WaitLeader(ctx); err == nil {
+		t.Error("leads another cluster's log")
+	}
+	closeStore(t, s)
+	if !strings.Contains(logged.String(), ErrOtherCluster.Error()) {
+		t.Errorf("the log does not say why:\n%s", logged.String())
+	}
+}
+
+// A process that is killed loses nothing it has acknowledged.
+func TestKilledProcessKeepsItsWord(t *testing.T) {
+	dir := t.TempDir()
+	for round := range 4 {
+		acknowledged := killVictim(t, dir)
+		if len(acknowledged) == 0 {
+			t.Fatal("nothing was acknowledged: the test tests nothing")
+		}
+		s := openLeading(t, testConfig(dir))
+		for id, epoch := range acknowledged {
+			if s.View().Current(id, epoch) < 0 {
+				t.Fatalf("round %d: worker %s of epoch %d was acknowledged and is lost", round, id, epoch)
+			}
+		}
+		want := digest(t, s)
+		again := openLeading(t, testConfig(dir))
+		if got := digest(t, again); got != want {
+			t.Fatalf("round %d: two openings, digests %v and %v", round, want, got)
+		}
+	}
+}
+
+// killVictim runs a victim for a random while, kills it and returns what it had
+// acknowledged: epochs by worker.
+func killVictim(t *testing.T, dir string) map[fleet.WorkerID]fleet.Epoch {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), victimEnv+"="+dir)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	acknowledged := map[fleet.WorkerID]fleet.Epoch{}
+	limit := 1 + rand.IntN(60)
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		id, epoch, _ := strings.Cut(lines.Text(), " ")
+		n, err := strconv.ParseUint(epoch, 10, 64)
+		if err != nil {
+			t.Fatalf("the victim said %q", lines.Text())
+		}
+		acknowledged[fleet.WorkerID(id)] = fleet.Epoch(n)
+		if len(acknowledged) == limit {
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_ = cmd.Wait() // killed
+	return acknowledged
+}
+
+// registerForEver is the victim: it registers new incarnations of ever new
+// workers and prints each when it is acknowledged.
+func registerForEver(dir string) {
+	ctx := context.Background()
+	s, err := Open(ctx, testConfig(dir))
+	if err == nil {
+		err = s.WaitLeader(ctx)
+	}
+	for i := 0; err == nil; i++ {
+		var res planner.Result
+		id := "w" + strconv.Itoa(i%100)
+		if res, err = s.Propose(ctx, planner.RegisterWorker{Worker: worker(id, NewRequestID().String())}); err == nil {
+			_, err = fmt.Fprintln(os.Stdout, id, uint64(res.Epoch))
+		}
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+func BenchmarkProposeOnDisk(b *testing.B) {
+	ctx := b.Context()
+	s, err := Open(ctx, testConfig(b.TempDir()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = s.Close(context.WithoutCancel(ctx)) }()
+	if err := s.WaitLeader(ctx); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := s.Propose(ctx, planner.DrainWorker{ID: "none", Epoch: 1}); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

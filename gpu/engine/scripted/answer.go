@@ -20,15 +20,14 @@ type choice struct {
 }
 
 // answerJob generates the answer to j on a rank and writes it.
-func (x *exchange) answerJob(j *job) error {
+func (x *exchange) answerJob(j *job, kv *kvLeg) error {
 	pinned, err := x.pinned()
 	if err != nil {
 		return x.explain(err)
 	}
 	r := x.inc.pick(pinned)
 	x.engine().record.update(x.rec, func(rec *Record) { rec.Rank = r.index })
-	kv, err := x.beginKV(j)
-	if err != nil {
+	if err := kv.begin(j); err != nil {
 		return x.explain(err)
 	}
 	if !x.sleep(time.Duration(float64(x.engine().opts.Timing.Request()) / x.engine().opts.Speed)) {
@@ -68,7 +67,7 @@ func (x *exchange) submit(r *rank, j *job, kv *kvLeg) ([]*choice, error) {
 		for n := range j.choices {
 			c := &choice{index: pi*j.choices + n, stop: stopper{stops: j.stops}}
 			c.seq = x.newSeq(j, p, c, uint64(n))
-			kv.attach(c.seq)
+			kv.attach(r, c.seq)
 			if err := r.submit(c.seq); err != nil {
 				return choices, err
 			}

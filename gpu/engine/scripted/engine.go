@@ -31,7 +31,8 @@ type Engine struct {
 	life   sync.Mutex // held while starting and stopping
 	mu     sync.Mutex // guards the fields below
 	inc    *incarnation
-	addr   string // of the last listener: Restart listens there again
+	addr   string            // of the last listener: Restart listens there again
+	events map[int][2]string // where ranks published and replayed
 	starts int
 	closed bool
 	later  sync.WaitGroup // deaths and restarts under way
@@ -121,12 +122,29 @@ func (e *Engine) Addr() string {
 func (e *Engine) URL() string { return "http://" + e.Addr() }
 
 // EventsAddr is where rank's KV events are published and where they are
-// replayed; empty when the script publishes none or the engine is down.
+// replayed, as host:port; empty when the script publishes none or the engine is
+// down.
 func (e *Engine) EventsAddr(rank int) (publish, replay string) {
 	if inc := e.current(); inc != nil && rank < len(inc.publishers) {
 		return inc.publishers[rank].addrs()
 	}
 	return "", ""
+}
+
+// eventAddrs is where rank published and replayed before; empty at first.
+func (e *Engine) eventAddrs(rank int) [2]string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.events[rank]
+}
+
+func (e *Engine) keepEventAddrs(rank int, publish, replay string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.events == nil {
+		e.events = map[int][2]string{}
+	}
+	e.events[rank] = [2]string{publish, replay}
 }
 
 func (e *Engine) current() *incarnation {

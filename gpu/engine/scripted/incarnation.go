@@ -31,7 +31,7 @@ type incarnation struct {
 	ctx        context.Context //nolint:containedctx // ends with the incarnation, which owns all that waits for it
 	cancel     context.CancelFunc
 	server     *http.Server
-	addr       net.Addr
+	ln         net.Listener
 	ranks      []*rank
 	publishers []*publisher
 	kv         *kvTable
@@ -51,7 +51,7 @@ func startIncarnation(ctx context.Context, e *Engine, ln net.Listener, number in
 	_, _ = rand.Read(id[:]) // never fails
 	inc := &incarnation{
 		e: e, number: number, id: hex.EncodeToString(id[:]), started: e.opts.Clock.Now(),
-		addr: ln.Addr(), conns: map[net.Conn]chan struct{}{}, kv: newKVTable(),
+		ln: ln, conns: map[net.Conn]chan struct{}{}, kv: newKVTable(),
 		peers: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16, DisableCompression: true}},
 	}
 	inc.scripted = inc.started
@@ -113,10 +113,11 @@ func (inc *incarnation) stop() {
 	}
 	inc.mu.Unlock()
 	inc.cancel()
-	_ = inc.server.Close() // closes the listener first: a restart needs the port
+	_ = inc.ln.Close()
 	for _, c := range conns {
-		reset(c)
+		reset(c) // before the server can close them in good order
 	}
+	_ = inc.server.Close()
 	_ = inc.closeEvents()
 	inc.tasks.Wait()
 	inc.peers.CloseIdleConnections()

@@ -31,7 +31,9 @@ type output struct {
 // header sets the status; it leaves with the first byte of the body, or at once
 // by flush.
 func (o *output) header(status int) {
-	o.x.engine().record.update(o.x.rec, func(r *Record) { r.Status = status })
+	o.x.engine().record.update(o.x.rec, func(r *Record) {
+		r.Status, r.Answered = status, o.x.engine().opts.Clock.Now()
+	})
 	o.x.w.WriteHeader(status)
 }
 

@@ -85,26 +85,19 @@ func (t *kvTable) at(id string) *heldKV {
 	return h
 }
 
-// find returns the entry for id if there is one.
-func (t *kvTable) find(id string) *heldKV {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.entries[id]
-}
-
-// offer sets what id's decode leg will be told. The first offer counts.
-func (t *kvTable) offer(id string, m *manifest) *heldKV {
-	h := t.at(id)
-	if h == nil {
-		return nil
+// offer sets what id's decode leg will be told, once. It returns nil when the
+// table is full.
+func (t *kvTable) offer(id string, m *manifest) (h *heldKV, first bool) {
+	if h = t.at(id); h == nil {
+		return nil, false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if h.manifest == nil {
+	if first = h.manifest == nil; first {
 		h.manifest = m
 		close(h.ready)
 	}
-	return h
+	return h, first
 }
 
 // drop ends the transfer of id.
@@ -117,79 +110,103 @@ func (t *kvTable) drop(id string) {
 	}
 }
 
-// kvLeg is the transfer side of one request. The zero value is an aggregated
-// request.
+// kvLeg is the transfer side of one request: nothing, for an aggregated one.
 type kvLeg struct {
 	x        *exchange
 	leg      engine.Leg
 	id       string // transfer id; a request id in vLLM's handshake
 	vllm     bool
+	peer     engine.Peer
 	external unit.Tokens
 	outcome  string // of a decode leg, for HeaderKV
 	lied     int    // tokens claimed as cached beyond the truth
 	started  time.Time
+	free     func() // gives a prefill leg's blocks back; may be called again
 }
 
-// beginKV does what comes before computing: a decode leg brings its KV. It
-// returns the leg, or why the request fails.
-func (x *exchange) beginKV(j *job) (*kvLeg, error) {
-	k := &kvLeg{x: x, leg: x.facts.leg, started: x.engine().opts.Clock.Now()}
-	if id := x.r.Header.Get(engine.HeaderTransfer); id != "" {
-		k.id = id
-		return k, k.beginHosted(j)
+// openKV reads which leg the request is. A prefill leg's end, whatever it is,
+// will be known to its decode leg.
+func (x *exchange) openKV() (*kvLeg, error) {
+	k := &kvLeg{x: x, started: x.engine().opts.Clock.Now(), free: func() {}}
+	switch {
+	case x.r.Header.Get(engine.HeaderLeg) != "":
+		if err := k.readHeaders(); err != nil {
+			return nil, err
+		}
+	case x.facts.KV != nil:
+		k.leg, k.vllm = x.facts.leg, true
+		if k.leg == engine.Prefill {
+			k.id = x.name("") + fmt.Sprintf("-%08x", uint32(mix(uint64(x.rec.Seq))))
+		}
 	}
-	if x.facts.KV == nil {
-		return k, nil
-	}
-	k.vllm = true
-	switch k.leg {
-	case engine.Prefill:
-		k.id = x.name("") + "-" + strconv.FormatUint(mix(uint64(x.rec.Seq)), 16)[:8]
-		k.hold(j)
-		return k, nil
-	case engine.Decode:
-		return k, k.pullVLLM(j)
+	if k.leg == engine.Prefill {
+		x.after = append(x.after, k.closePrefill)
 	}
 	return k, nil
 }
 
-// beginHosted starts a leg of Yardmaster's own handshake.
-func (k *kvLeg) beginHosted(j *job) error {
-	switch k.leg {
-	case engine.Prefill:
-		k.hold(j)
+// readHeaders reads the headers of Yardmaster's own handshake.
+func (k *kvLeg) readHeaders() error {
+	h := k.x.r.Header
+	switch h.Get(engine.HeaderLeg) {
+	case engine.Aggregated.String():
 		return nil
-	case engine.Decode:
-		peer, err := engine.ParsePeer(k.x.r.Header.Get(engine.HeaderPeer))
-		if err != nil {
-			return badRequest(engine.HeaderPeer, "%v", err)
-		}
-		want := manifest{Epoch: uint64(peer.Epoch), Worker: string(peer.ID), Digest: digest(j.prompts[0].ids)}
-		return k.pull(j, peer.Transfer, want)
+	case engine.Prefill.String(), engine.Decode.String():
+	default:
+		return badRequest(engine.HeaderLeg, "the leg header names no leg")
 	}
-	return badRequest(engine.HeaderLeg, "a transfer id without a leg")
+	k.leg, k.id = k.x.facts.leg, h.Get(engine.HeaderTransfer)
+	if n, err := strconv.ParseUint(k.id, 16, 64); err != nil || n == 0 {
+		return badRequest(engine.HeaderTransfer, "the transfer header is no transfer id")
+	}
+	var err error
+	if k.peer, err = engine.ParsePeer(h.Get(engine.HeaderPeer)); err != nil {
+		return badRequest(engine.HeaderPeer, "the peer header names no peer")
+	}
+	return nil
 }
 
-// hold prepares a prefill leg: one token, and nothing else.
-func (k *kvLeg) hold(j *job) {
-	j.maxNew, j.byLimit, j.choices = 1, true, 1
-	j.api.Stream = false
-	// Whatever ends the request early, the decode side learns at once.
-	k.x.after = append(k.x.after, func() {
-		if act := k.x.act.KV; act != nil && act.Forget {
-			return
-		}
-		if h := k.x.inc.kv.offer(k.id, &manifest{Failed: "prefill_aborted"}); h != nil && h.manifest.Failed != "" {
-			k.expire(h, k.x.engine().play.Load().script.KV.lease())
-		}
-	})
+// begin does what comes before computing: a decode leg brings its KV. It fails
+// when the request must.
+func (k *kvLeg) begin(j *job) error {
+	if k.leg != engine.Aggregated && len(j.prompts) > 1 {
+		return badRequest("prompt", "a disaggregated request has one prompt")
+	}
+	switch {
+	case k.leg == engine.Prefill:
+		j.maxNew, j.byLimit, j.choices = 1, true, 1
+		j.api.Stream = false
+		return nil
+	case k.leg == engine.Decode && k.vllm:
+		return k.pullVLLM(j)
+	case k.leg == engine.Decode:
+		want := manifest{Epoch: uint64(k.peer.Epoch), Digest: digest(j.prompts[0].ids)}
+		return k.pull(j, k.peer.Transfer, want)
+	}
+	return nil
 }
 
-// expire drops the entry when it is taken or its lease ends.
-func (k *kvLeg) expire(h *heldKV, lease time.Duration) {
-	inc, id := k.x.inc, k.id
+// closePrefill ends a prefill leg that offered nothing.
+func (k *kvLeg) closePrefill() {
+	if act := k.x.act.KV; act != nil && act.Forget {
+		k.free()
+		return
+	}
+	h, first := k.x.inc.kv.offer(k.id, &manifest{Failed: "prefill_aborted"})
+	if h == nil {
+		k.free()
+	} else if first {
+		k.expire(h)
+	}
+}
+
+// expire drops the entry and frees its blocks when it is taken, its lease ends
+// or the engine stops.
+func (k *kvLeg) expire(h *heldKV) {
+	inc, id, free := k.x.inc, k.id, k.free
+	script := inc.e.play.Load().script.KV
 	inc.tasks.Go(func() {
-		t := inc.e.opts.Clock.NewTimer(lease)
+		t := inc.e.opts.Clock.NewTimer(orDefault(script.Lease.D(), defaultLease))
 		defer t.Stop()
 		select {
 		case <-h.taken:
@@ -197,13 +214,19 @@ func (k *kvLeg) expire(h *heldKV, lease time.Duration) {
 		case <-inc.ctx.Done():
 		}
 		inc.kv.drop(id)
+		free()
 	})
 }
 
-func (s *KVScript) lease() time.Duration { return orDefault(s.Lease.D(), defaultLease) }
-
-// attach tells a sequence what came from elsewhere.
-func (k *kvLeg) attach(s *seq) { s.external = k.external }
+// attach tells a sequence what came from elsewhere, or that its blocks are to be
+// kept.
+func (k *kvLeg) attach(r *rank, s *seq) {
+	s.external, s.silent = k.external, k.script().Silent
+	if k.leg == engine.Prefill {
+		s.hold = true
+		k.free = func() { r.unhold(s) }
+	}
+}
 
 // extraCached is what a lying engine adds to its cached tokens.
 func (k *kvLeg) extraCached() int { return k.lied }
@@ -233,8 +256,8 @@ func (k *kvLeg) reply(w *writer) (jsontext.Value, error) {
 	}
 	act := x.act.KV
 	if act == nil || !act.Forget {
-		if h := x.inc.kv.offer(k.id, m); h != nil {
-			k.expire(h, x.engine().play.Load().script.KV.lease())
+		if h, first := x.inc.kv.offer(k.id, m); first {
+			k.expire(h)
 		}
 	}
 	if !k.vllm {
@@ -249,7 +272,7 @@ func (k *kvLeg) params(m *manifest, prompt []uint32) (jsontext.Value, error) {
 	if act != nil && act.Null {
 		return jsontext.Value("null"), nil
 	}
-	host, port, err := net.SplitHostPort(k.x.inc.addr.String())
+	host, port, err := net.SplitHostPort(k.x.inc.ln.Addr().String())
 	if err != nil {
 		return nil, err
 	}
@@ -383,6 +406,9 @@ func (k *kvLeg) fetch(addr string) (*manifest, error) {
 	wait := orDefault(script.Wait.D(), defaultWait)
 	ctx, cancel := context.WithTimeout(k.x.ctx, wait+orDefault(script.Peer.D(), defaultPeer))
 	defer cancel()
+	if k.vllm {
+		wait = 0 // its prefill leg has ended before
+	}
 	target := url.URL{Scheme: "http", Host: addr, Path: "/scripted/kv/" + k.id, RawQuery: "wait=" + wait.String()}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
@@ -417,14 +443,27 @@ func (inc *incarnation) serveKV(w http.ResponseWriter, r *http.Request, id strin
 		http.Error(w, "too many transfers", http.StatusServiceUnavailable)
 		return
 	}
-	t := inc.e.opts.Clock.NewTimer(min(wait, time.Minute))
-	defer t.Stop()
-	select {
-	case <-h.ready:
-		_ = json.MarshalWrite(w, h.manifest)
-	case <-t.C():
-		http.NotFound(w, r)
-	case <-r.Context().Done():
+	defer inc.kv.drop(id)
+	if !isClosed(h.ready) {
+		t := inc.e.opts.Clock.NewTimer(min(wait, time.Minute))
+		defer t.Stop()
+		select {
+		case <-h.ready:
+		case <-t.C():
+			http.NotFound(w, r)
+			return
+		case <-r.Context().Done():
+			return
+		}
 	}
-	inc.kv.drop(id)
+	writeJSON(w, h.manifest)
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }

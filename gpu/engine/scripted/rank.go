@@ -68,6 +68,8 @@ type seq struct {
 	maxNew   int
 	produce  func() (text string, ids []uint32, end bool) // called by the rank's loop
 	external unit.Tokens                                  // tokens of the prompt whose KV came from elsewhere
+	silent   bool                                         // received blocks make no events
+	hold     bool                                         // keep the blocks when done, until unhold
 	changed  chan struct{}                                // room for one; signalled after each change
 
 	tokens   []uint32 // prompt and output
@@ -414,19 +416,22 @@ func (r *rank) store(s *seq) {
 		b, stored := r.cache.promote(parent, tokens)
 		s.private--
 		s.blocks = append(s.blocks, b)
-		switch {
-		case stored && len(event.Hashes) == 0:
+		if !stored || s.silent && at+size <= int(s.external) {
+			r.flush(&event)
+			parent, eventParent = b.hash, b.hash
+			continue
+		}
+		if len(event.Hashes) == 0 {
 			event = kvevent.Event{
 				Kind: kvevent.Stored, Parent: eventParent, BlockTokens: size,
-				Medium: kvevent.MediumGPU, Extra: s.salt != "" && at == 0, Salt: s.salt,
+				Medium: kvevent.MediumGPU, Spec: "full_attention",
 			}
-			fallthrough
-		case stored:
-			event.Hashes = append(event.Hashes, b.hash)
-			event.Tokens = append(event.Tokens, tokens...)
-		default:
-			r.flush(&event)
+			if at == 0 && s.salt != "" {
+				event.Extra, event.ExtraKey = true, s.salt
+			}
 		}
+		event.Hashes = append(event.Hashes, b.hash)
+		event.Tokens = append(event.Tokens, tokens...)
 		parent, eventParent = b.hash, b.hash
 	}
 	r.flush(&event)
@@ -460,9 +465,22 @@ func (r *rank) produce(s *seq) {
 	s.signal()
 }
 
+// unhold gives back the blocks of a sequence that has ended.
+func (r *rank) unhold(s *seq) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.hold = false
+	if s.stage == stageDone {
+		r.giveBack(s)
+		r.signal() // somebody may be waiting for blocks
+	}
+}
+
 // finish is the one place where a sequence ends.
 func (r *rank) finish(s *seq, reason string) {
-	r.giveBack(s)
+	if !s.hold || reason == "abort" {
+		r.giveBack(s)
+	}
 	s.stage = stageDone
 	s.finished = r.clock.Now()
 	r.stats.finished(reason, s)

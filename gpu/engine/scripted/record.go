@@ -36,9 +36,10 @@ type Record struct {
 	Rule        string      `json:"rule,omitzero"`         // the rule that applied
 	Rank        int         `json:"rank"`
 
-	Outcome Outcome   `json:"outcome"`
-	Status  int       `json:"status,omitzero"` // sent; 0 before headers
-	Ended   time.Time `json:"ended,omitzero"`
+	Outcome  Outcome   `json:"outcome"`
+	Status   int       `json:"status,omitzero"` // sent; 0 before headers
+	Answered time.Time `json:"answered,omitzero"`
+	Ended    time.Time `json:"ended,omitzero"`
 	// Stage is where an aborted or stopped request was: delay, queued, prefill,
 	// decode, writing, hang.
 	Stage string `json:"stage,omitzero"`

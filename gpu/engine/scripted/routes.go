@@ -63,11 +63,15 @@ func (x *exchange) generate(chat bool) error {
 		x.w.Header().Set("Connection", "close")
 		return x.busy("draining", "The engine is draining.")
 	}
+	kv, err := x.openKV()
+	if err != nil {
+		return x.explain(err)
+	}
 	j, err := x.parseJob(chat)
 	if err != nil {
 		return x.explain(err)
 	}
-	return x.answerJob(j)
+	return x.answerJob(j, kv)
 }
 
 // refuse checks that the request means this incarnation.

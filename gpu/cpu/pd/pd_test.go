@@ -195,6 +195,35 @@ func TestSameTextAsAggregated(t *testing.T) {
 	}
 }
 
+// TestSharedPrefixes moves what the destination lacks, of prompts that begin
+// alike: the source finds a part in its cache, the destination another.
+func TestSharedPrefixes(t *testing.T) {
+	random := rand.New(rand.NewPCG(9, 10))
+	p := newWorker(t, "p-0", tuning{})
+	d := []*worker{newWorker(t, "d-0", tuning{}), newWorker(t, "d-1", tuning{})}
+	system := request(random, 400).Prompt
+	moved := 0
+	for i := range 60 {
+		req := request(random, 1+random.IntN(60))
+		req.Prompt = slices.Concat(system[:random.IntN(len(system))], req.Prompt)
+		to := d[random.IntN(2)]
+		got := disaggregated(t.Context(), uint64(i)+1, p, to, p.peer(), to.peer(), req)
+		if want := batchtest.Text(&batchtest.Runner{}, &req); got.err != nil || !slices.Equal(got.text, want) {
+			t.Fatalf("prompt of %d: %+v, want %v", len(req.Prompt), got, want)
+		}
+		switch got.kv {
+		case "moved":
+			moved++
+		case "local":
+		default:
+			t.Errorf("prompt of %d: %s", len(req.Prompt), got.kv)
+		}
+	}
+	if moved < 20 {
+		t.Errorf("only %d of 60 prompts were moved", moved)
+	}
+}
+
 // reason is the word in a decode leg's "recomputed; word", or the whole.
 func reason(kv string) string { return strings.TrimPrefix(kv, "recomputed; ") }
 

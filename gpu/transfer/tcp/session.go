@@ -179,7 +179,7 @@ func (s *session) attach(st *stream) bool {
 func (s *session) run(st *stream) {
 	var wg sync.WaitGroup
 	wg.Go(func() { s.lose(s.writeAll(st)) })
-	s.lose(s.readAll(st))
+	s.lose(readMessages(st, s.end.node, s, s.end.opt.Stall))
 	wg.Wait()
 }
 
@@ -276,33 +276,34 @@ func (s *session) writeAll(st *stream) error {
 	}
 }
 
-// readAll hands the node what arrives on st.
-func (s *session) readAll(st *stream) error {
+// readMessages hands node what arrives on st, which belongs to link, until
+// something does not fit or the connection ends.
+func readMessages(st *stream, node *transfer.Node, link transfer.Link, stall time.Duration) error {
 	for {
 		if err := st.await(); err != nil {
 			return err
 		}
-		kind, body, err := st.message(s.end.opt.Stall)
+		kind, body, err := st.message(stall)
 		if err != nil {
 			return err
 		}
-		if kind == transfer.KindFrame {
-			f, err := transfer.DecodeFrame(body)
+		if kind != transfer.KindFrame {
+			m, err := transfer.Decode(kind, body)
 			if err != nil {
 				return err
 			}
-			if f.Bytes > maxPayload {
-				return fmt.Errorf("%w: frame of %d bytes", transfer.ErrMalformed, f.Bytes)
-			}
-			if err := st.payload(s.end.opt.Stall, s.end.node.Land(s, f, st.spare)); err != nil {
-				return err
-			}
+			node.Handle(link, m)
 			continue
 		}
-		m, err := transfer.Decode(kind, body)
+		f, err := transfer.DecodeFrame(body)
 		if err != nil {
 			return err
 		}
-		s.end.node.Handle(s, m)
+		if f.Bytes > maxPayload {
+			return fmt.Errorf("%w: frame of %d bytes", transfer.ErrMalformed, f.Bytes)
+		}
+		if err := st.payload(stall, node.Land(link, f, st.spare)); err != nil {
+			return err
+		}
 	}
 }

@@ -263,5 +263,5 @@ func deadline(d time.Duration) time.Time {
 	if d <= 0 {
 		return time.Time{}
 	}
-	return time.Now().Add(d) //nolint:forbidigo // not a time that anything decides by
+	return time.Now().Add(d)
 }

@@ -514,6 +514,53 @@ func TestStalledSource(t *testing.T) {
 	}
 }
 
+// TestStalledDestination stops reading what the source sends until its writes
+// stand still: the pages it is writing are held, and let go in bounded time.
+func TestStalledDestination(t *testing.T) {
+	p, d := site0(t, "p", tcp.Options{}), site0(t, "d", tcp.Options{MaxStreams: 1})
+	p.fillAll()
+	stop := make(chan struct{})
+	x := newProxy(t, p.Addr().String(), func(offset int64, b []byte) ([]byte, error) {
+		if offset > 100_000 {
+			<-stop
+		}
+		return b, nil
+	})
+	defer close(stop)
+	via := p.peer()
+	via.Transfer = x.Addr().String()
+	first := newJob(1, d, 64)
+	_, out := first.start(d, via)
+	e, err := first.export(t.Context(), p, d.peer())
+	if err != nil {
+		t.Fatal(err)
+	}
+	released := first.compute(e, testShape.Layers)
+	// The socket takes some megabytes before writes stand still. More transfers
+	// fill it; where a machine's buffers take them all, they fail all the same.
+	var rest []<-chan result
+	for id := range uint64(8) {
+		j := newJob(id+2, d, 64)
+		_, out := j.start(d, via)
+		rest = append(rest, out)
+		if e, err := j.export(t.Context(), p, d.peer()); err == nil {
+			defer await(t, j.compute(e, testShape.Layers))
+		}
+	}
+	for _, out := range append(rest, out) {
+		if r := await(t, out); r.err == nil {
+			t.Error("a stalled transfer succeeded")
+		}
+	}
+	await(t, released)
+	if err := e.Wait(t.Context()); err == nil {
+		t.Error("export reports success")
+	}
+	if q := p.registry.Gauge(measure.TransferQuarantined).Value(); q != 0 {
+		t.Errorf("%v bytes quarantined", q)
+	}
+}
+
 // TestCancelDoesNotBreakTheSession cancels in the middle of a frame and uses the
 // same session for the next transfer.
 func TestCancelDoesNotBreakTheSession(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -12,9 +13,11 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/yardmaster/yardmaster/core/clock"
 	"github.com/yardmaster/yardmaster/core/measure"
 	"github.com/yardmaster/yardmaster/gpu/cpu/batch"
 	"github.com/yardmaster/yardmaster/gpu/cpu/batch/batchtest"
+	"github.com/yardmaster/yardmaster/gpu/cpu/kv"
 	"github.com/yardmaster/yardmaster/gpu/cpu/sample"
 )
 
@@ -379,5 +382,124 @@ func TestDecodeGoesFirst(t *testing.T) {
 	}
 	if mixed == 0 {
 		t.Error("the prompt was not computed beside the stream")
+	}
+}
+
+func TestOptionsReportEverything(t *testing.T) {
+	_, err := batch.New(&batchtest.Runner{}, batch.Options{
+		BlockTokens: -1, MaxRunning: -1, TokenBudget: -5, MaxWaiting: -1, StreamBuffer: -1, ImportTimeout: -1,
+	})
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok || len(joined.Unwrap()) != 8 || !errors.Is(err, batch.ErrOptions) {
+		t.Errorf("New = %v, want 8 faults", err)
+	}
+	_, err = batch.New(&batchtest.Runner{}, batch.Options{KVBlocks: 4, MaxRunning: 8, TokenBudget: 4})
+	if !errors.Is(err, batch.ErrOptions) {
+		t.Errorf("New = %v with a budget that starves running requests", err)
+	}
+	_, err = batch.New(&batchtest.Runner{}, batch.Options{KVBlocks: 1 << 60})
+	if !errors.Is(err, batch.ErrOptions) {
+		t.Errorf("New = %v with more memory than there is", err)
+	}
+}
+
+func TestLogProbsReachTheStream(t *testing.T) {
+	e := start(t, &batchtest.Runner{}, batch.Options{})
+	s := submit(t, e, &batch.Request{
+		Prompt: prompt(1, 5), MaxTokens: 3, Sampling: sample.Params{LogProbs: true, TopLogProbs: 2},
+	})
+	for range 3 {
+		ev, err := s.Recv(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(ev.Top) != 2 || ev.Top[0].Token != ev.Token || ev.Top[0].LogProb != ev.LogProb || ev.LogProb >= 0 {
+			t.Errorf("event %+v", ev)
+		}
+	}
+}
+
+// broken is a model whose logits are not numbers.
+type broken struct{ *batchtest.Runner }
+
+func (broken) Logits(_ []float32, _ int, logits []float32) {
+	for i := range logits {
+		logits[i] = float32(math.NaN())
+	}
+}
+
+func TestBrokenModelIsAnError(t *testing.T) {
+	e := start(t, broken{&batchtest.Runner{}}, batch.Options{})
+	got, last := drain(t, submit(t, e, &batch.Request{Prompt: prompt(1, 5), MaxTokens: 3}))
+	if len(got) != 0 || last.Finish != batch.FinishError || !errors.Is(last.Err, sample.ErrNoToken) {
+		t.Errorf("tokens %v, last event %+v", got, last)
+	}
+	checkEmpty(t, e)
+}
+
+func TestStats(t *testing.T) {
+	c := clock.NewVirtual(time.Unix(0, 0))
+	gate := make(chan struct{})
+	r := &batchtest.Runner{OnForward: func(spans []batch.Span) {
+		<-gate
+		c.Advance(time.Duration(len(spans[0].Tokens)) * time.Millisecond)
+	}}
+	e := start(t, r, batch.Options{Clock: c, KVBlocks: 16, MaxRunning: 1})
+	a := submit(t, e, &batch.Request{Prompt: prompt(1, 100), MaxTokens: 3})
+	b := submit(t, e, &batch.Request{Prompt: prompt(2, 100), MaxTokens: 3})
+	for e.Stats().Running == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if s := e.Stats(); s.Running != 1 || s.Waiting != 1 || s.BlocksFree != 16-7 || s.BlocksTotal != 16 || s.PrefillTokensPerSecond != 0 {
+		t.Errorf("at first: %+v", s)
+	}
+	close(gate)
+	drain(t, a)
+	drain(t, b)
+	s := e.Stats()
+	if math.Abs(s.PrefillTokensPerSecond-1000) > 1 || s.DecodeStep != time.Millisecond {
+		t.Errorf("rates %+v, want 1000 tokens/s and 1ms", s)
+	}
+	if busy := counter(e, measure.PhaseBusy, "prefill"); math.Abs(busy-.2) > 1e-9 {
+		t.Errorf("prefill was busy for %v s, want 0.2", busy)
+	}
+	if n := counter(e, measure.PhaseTokens, "decode"); n != 4 {
+		t.Errorf("%v decoded tokens, want 4", n)
+	}
+}
+
+// Nothing of a request may hang on whether somebody reads KV events.
+func TestKVEventsMirrorTheCache(t *testing.T) {
+	e := start(t, &batchtest.Runner{}, batch.Options{KVBlocks: 12})
+	sub := e.Cache().Subscribe(0)
+	defer sub.Close()
+	for i := range 10 {
+		drain(t, submit(t, e, &batch.Request{Prompt: prompt(uint64(i), 40), MaxTokens: 30}))
+	}
+	found := map[kv.Hash]bool{}
+	last, dump := e.Cache().Dump()
+	for seen := uint64(0); seen < last; {
+		events, gap, err := sub.Next(t.Context(), nil)
+		if err != nil || gap {
+			t.Fatalf("gap %v, error %v", gap, err)
+		}
+		for _, ev := range events {
+			seen = ev.Seq
+			for _, h := range ev.Hashes {
+				if ev.Kind == kv.Stored {
+					found[h] = true
+				} else {
+					delete(found, h)
+				}
+			}
+		}
+	}
+	for _, ev := range dump {
+		if !found[ev.Hashes[0]] {
+			t.Errorf("%v is cached and was never announced", ev)
+		}
+	}
+	if len(found) != len(dump) || len(dump) == 0 {
+		t.Errorf("%d blocks announced, %d cached", len(found), len(dump))
 	}
 }

@@ -316,6 +316,9 @@ func (a *Agent) Drain(ctx context.Context, idle func(context.Context) error) err
 }
 
 func (a *Agent) awaitTold(ctx context.Context) {
+	if a.Epoch() == 0 {
+		return // nobody has been told of this worker yet
+	}
 	timer := time.NewTimer(leaveTimeout)
 	defer timer.Stop()
 	select {

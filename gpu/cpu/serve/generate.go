@@ -326,7 +326,9 @@ func (c *call) whole(ctx context.Context, w http.ResponseWriter) error {
 }
 
 // failed says whether ev ends a stream that is not complete.
-func failed(ev *batch.Event) bool { return ev.Finish == batch.FinishAbort || ev.Finish == batch.FinishError }
+func failed(ev *batch.Event) bool {
+	return ev.Finish == batch.FinishAbort || ev.Finish == batch.FinishError
+}
 
 // endError is the failure that ended a stream.
 func endError(ev *batch.Event) error {

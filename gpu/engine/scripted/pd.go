@@ -39,7 +39,8 @@ type manifest struct {
 	Digest  string        `json:"digest"` // of the prompt's token ids, 16 hex digits
 	Tokens  unit.Tokens   `json:"tokens"`
 	Cached  int           `json:"cached"`
-	Prefill time.Duration `json:"prefill,format:nano"`
+	Prefill time.Duration `json:"-"`
+	Nanos   int64         `json:"prefill_ns"`      // Prefill, on the wire
 	Failed  string        `json:"failed,omitzero"` // why there is none
 }
 
@@ -427,6 +428,7 @@ func (k *kvLeg) fetch(addr string) (*manifest, error) {
 	if resp.StatusCode != http.StatusOK || json.Unmarshal(body, m) != nil {
 		return nil, errStale
 	}
+	m.Prefill = time.Duration(m.Nanos)
 	return m, nil
 }
 
@@ -456,7 +458,9 @@ func (inc *incarnation) serveKV(w http.ResponseWriter, r *http.Request, id strin
 			return
 		}
 	}
-	writeJSON(w, h.manifest)
+	m := *h.manifest
+	m.Nanos = int64(m.Prefill)
+	writeJSON(w, &m)
 }
 
 func isClosed(c <-chan struct{}) bool {

@@ -273,7 +273,7 @@ type KVAction struct {
 	// that nobody knows them.
 	Set    map[string]any `yaml:"set"`
 	Delete []string       `yaml:"delete"`
-	Null   bool           `yaml:"null"`
+	Null   bool           `yaml:"no_params"`
 	Forget bool           `yaml:"forget"`
 	// Decode leg: Fail makes the transfer fail with this reason, Stall never ends
 	// it (the leg hangs until its deadline), Delay adds to its time, Fault overrides

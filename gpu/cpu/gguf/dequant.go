@@ -31,26 +31,22 @@ func Dequantize(t Type, dst []float32, src []byte) {
 		for i := range dst {
 			dst[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(src[2*i:])) << 16)
 		}
-	default:
-		decode := blockDecoder(t)
-		for i := 0; i < len(dst); i += per {
-			decode(dst[i:i+per], src[i/per*size:][:size])
-		}
+	case Q40:
+		eachBlock(dst, src, per, size, decodeQ40)
+	case Q41:
+		eachBlock(dst, src, per, size, decodeQ41)
+	case Q80:
+		eachBlock(dst, src, per, size, decodeQ80)
+	case Q4K:
+		eachBlock(dst, src, per, size, decodeQ4K)
+	case Q6K:
+		eachBlock(dst, src, per, size, decodeQ6K)
 	}
 }
 
-func blockDecoder(t Type) func(dst []float32, b []byte) {
-	switch t {
-	case Q40:
-		return decodeQ40
-	case Q41:
-		return decodeQ41
-	case Q80:
-		return decodeQ80
-	case Q4K:
-		return decodeQ4K
-	default:
-		return decodeQ6K
+func eachBlock(dst []float32, src []byte, per, size int, decode func(dst []float32, b []byte)) {
+	for i := 0; i < len(dst); i += per {
+		decode(dst[i:i+per], src[i/per*size:][:size])
 	}
 }
 

@@ -2,6 +2,7 @@ package gguf
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -52,18 +53,20 @@ func Open(path string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gguf: %w", err)
 	}
-	st, err := f.Stat()
+	file, err := readFile(f)
 	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("gguf: %w", err)
-	}
-	file, err := Read(f, st.Size())
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("gguf: %s: %w", path, err)
+		return nil, fmt.Errorf("gguf: %s: %w", path, errors.Join(err, f.Close()))
 	}
 	file.closer = f
 	return file, nil
+}
+
+func readFile(f *os.File) (*File, error) {
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return Read(f, st.Size())
 }
 
 // Read checks the GGUF file of size bytes behind r. The File reads tensors
@@ -232,15 +235,15 @@ func integer(k kind, b []byte) (int64, bool) {
 }
 
 func number(k kind, b []byte) (float64, bool) {
-	switch k {
-	case kindFloat32:
+	if k == kindFloat32 {
 		return float64(math.Float32frombits(binary.LittleEndian.Uint32(b))), true
-	case kindFloat64:
-		return math.Float64frombits(binary.LittleEndian.Uint64(b)), true
-	case kindUint64:
-		return float64(binary.LittleEndian.Uint64(b)), true
-	default:
-		n, ok := integer(k, b)
-		return float64(n), ok
 	}
+	if k == kindFloat64 {
+		return math.Float64frombits(binary.LittleEndian.Uint64(b)), true
+	}
+	if k == kindUint64 { // also those too large for an int64
+		return float64(binary.LittleEndian.Uint64(b)), true
+	}
+	n, ok := integer(k, b)
+	return float64(n), ok
 }

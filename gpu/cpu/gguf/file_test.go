@@ -192,11 +192,11 @@ func TestHostile(t *testing.T) {
 	pre := func(tensors, keys uint64) string { return "GGUF" + u32(3) + u64(tensors) + u64(keys) }
 	str := func(s string) string { return u64(uint64(len(s))) + s }
 	tensor := func(name string, typ uint32, offset uint64, shape ...uint64) string {
-		s := str(name) + u32(uint32(len(shape)))
+		var dims []byte
 		for _, d := range shape {
-			s += u64(d)
+			dims = le.AppendUint64(dims, d)
 		}
-		return s + u32(typ) + u64(offset)
+		return str(name) + u32(uint32(len(shape))) + string(dims) + u32(typ) + u64(offset)
 	}
 	pad := strings.Repeat("\x00", 256)
 	tests := []struct {

@@ -1,6 +1,9 @@
 package kernel
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Level is a family of implementations.
 type Level uint8
@@ -76,14 +79,12 @@ type mulF32 func(dst *float32, ldd int, w *float32, ldw int, x *float32, ldx, k,
 
 // New returns the loops of a level, or an error if the machine cannot run it.
 func New(l Level) (*Kernels, error) {
-	for _, have := range Levels() {
-		if have == l {
-			k := kernels(l)
-			k.level = l
-			return k, nil
-		}
+	if !slices.Contains(Levels(), l) {
+		return nil, fmt.Errorf("kernel: this machine cannot run %v", l)
 	}
-	return nil, fmt.Errorf("kernel: this machine cannot run %v", l)
+	k := kernels(l)
+	k.level = l
+	return k, nil
 }
 
 // Level is the level the loops belong to.

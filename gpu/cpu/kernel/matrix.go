@@ -106,14 +106,14 @@ func (m *Matrix) SetF32(row int, x []float32) {
 	}
 }
 
-// SetQ4 sets the weights block*32.. of a row of a Q4 matrix: d and min are
+// SetQ4 sets the weights block*32.. of a row of a Q4 matrix: d and low (the minimum) are
 // half-precision bits, byte j of q holds u of input j low and of j+16 high.
-func (m *Matrix) SetQ4(row, block int, d, min uint16, q *[16]byte) {
+func (m *Matrix) SetQ4(row, block int, d, low uint16, q *[16]byte) {
 	m.want(Q4)
 	panel, lane := m.panelOf(row)
 	b := panel[block*q4Block:][:q4Block]
 	h := halves(b)
-	h[lane], h[PanelWidth+lane] = d, min
+	h[lane], h[PanelWidth+lane] = d, low
 	for g := range 4 {
 		*(*[4]byte)(b[4*PanelWidth+g*4*PanelWidth+lane*4:]) = *(*[4]byte)(q[4*g:])
 	}

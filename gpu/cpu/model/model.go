@@ -2,6 +2,7 @@ package model
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -68,8 +69,7 @@ func Open(path string, opt Options) (*Model, error) {
 	}
 	m := &Model{exact: opt.Exact, file: f, k: k, team: kernel.NewTeam(threads)}
 	if err := m.load(); err != nil {
-		m.Close()
-		return nil, fmt.Errorf("model: %s: %w", path, err)
+		return nil, fmt.Errorf("model: %s: %w", path, errors.Join(err, m.Close()))
 	}
 	return m, nil
 }

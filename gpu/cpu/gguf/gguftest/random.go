@@ -13,8 +13,7 @@ import (
 // sigma. Quantised types get random blocks: every bit pattern of the values
 // and scales occurs.
 func Random(rng *rand.Rand, t gguf.Type, n int, sigma float32) []byte {
-	switch t {
-	case gguf.F32, gguf.F16, gguf.BF16:
+	if t == gguf.F32 || t == gguf.F16 || t == gguf.BF16 {
 		x := make([]float32, n)
 		for i := range x {
 			x[i] = float32(rng.NormFloat64()) * sigma
@@ -53,7 +52,6 @@ func setScales(rng *rand.Rand, t gguf.Type, b []byte, sigma float32) {
 		put(2, 7.5*sigma/4.6/34)
 	case gguf.Q6K: // signed scales of about 74
 		put(208, sigma/18.5/74*vary)
-	default:
-		panic(fmt.Sprintf("gguftest: no scales for %v", t))
+	case gguf.F32, gguf.F16, gguf.BF16: // have no blocks
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
@@ -96,7 +97,7 @@ func (a arg) size() int {
 
 func args(list string) []arg {
 	var out []arg
-	for _, f := range strings.Split(list, ", ") {
+	for f := range strings.SplitSeq(list, ", ") {
 		name, typ, _ := strings.Cut(f, " ")
 		out = append(out, arg{name, typ})
 	}
@@ -140,41 +141,31 @@ func (f *fn) end() {
 	f.g.p("RET")
 }
 
-// rowMultiples computes the multiples of stride (a register) that row
-// addresses up to rows need: 3, 5 and 7 times into the registers given.
-func (g *gen) rowMultiples(stride string, odd [3]string, rows int) {
+// rowMultiples computes the multiples of the rows' stride in R10 that the
+// addresses of rows rows need: 3, 5 and 7 times in R11, R12 and R13.
+func (g *gen) rowMultiples(rows int) {
 	if rows > 3 {
-		g.p("LEAQ (%s)(%s*2), %s", stride, stride, odd[0])
+		g.p("LEAQ (R10)(R10*2), R11")
 	}
 	if rows > 5 {
-		g.p("LEAQ (%s)(%s*4), %s", stride, stride, odd[1])
+		g.p("LEAQ (R10)(R10*4), R12")
 	}
 	if rows > 7 {
-		g.p("LEAQ (%s)(%s*4), %s", odd[0], stride, odd[2])
+		g.p("LEAQ (R11)(R10*4), R13")
 	}
 }
 
-// row is the address of row r of those that start at base.
-func row(disp int, base, stride string, odd [3]string, r int) string {
+// row is the address of row r of those that start at base, R10 bytes apart.
+func row(disp int, base string, r int) string {
 	d := ""
 	if disp != 0 {
-		d = fmt.Sprint(disp)
+		d = strconv.Itoa(disp)
 	}
-	switch r {
-	case 0:
+	if r == 0 {
 		return fmt.Sprintf("%s(%s)", d, base)
-	case 1, 2, 4, 8:
-		return fmt.Sprintf("%s(%s)(%s*%d)", d, base, stride, r)
-	case 3:
-		return fmt.Sprintf("%s(%s)(%s*1)", d, base, odd[0])
-	case 5:
-		return fmt.Sprintf("%s(%s)(%s*1)", d, base, odd[1])
-	case 6:
-		return fmt.Sprintf("%s(%s)(%s*2)", d, base, odd[0])
-	case 7:
-		return fmt.Sprintf("%s(%s)(%s*1)", d, base, odd[2])
 	}
-	panic("gen: no address for a row")
+	index := []string{1: "R10*1", 2: "R10*2", 3: "R11*1", 4: "R10*4", 5: "R12*1", 6: "R11*2", 7: "R13*1"}
+	return fmt.Sprintf("%s(%s)(%s)", d, base, index[r])
 }
 
 const (
@@ -182,8 +173,6 @@ const (
 	q8Args  = "dst *float32, ldd int, w *byte, d *uint16, blocks int, q *int8, ldq int, s *float32, c *int32, lds int, rows int"
 	f32Args = "dst *float32, ldd int, w *float32, ldw int, x *float32, ldx int, k int, rows int, acc int"
 )
-
-var odd = [3]string{"R11", "R12", "R13"}
 
 // constants emits the read-only data, each number repeated over a vector.
 func (g *gen) constants() {

@@ -45,7 +45,7 @@ func (g *gen) storeRows(reg string, first, n int) {
 func (g *gen) mulQ4AVX512(rows int) {
 	f := g.function(fmt.Sprintf("mulQ4x%dAVX512", rows), "is mulQ4 for multiples of its number of rows.", q4Args, "")
 	g.tiles(f, "q", "ldq", 1)
-	g.rowMultiples("R10", odd, rows)
+	g.rowMultiples(rows)
 	f.load("lds", "R15")
 	g.p("SHLQ $2, R15")
 	g.p("VMOVDQU64 knibbles<>(SB), Z30")
@@ -84,7 +84,7 @@ func (g *gen) mulQ4AVX512(rows int) {
 func (g *gen) mulQ8AVX512(rows int) {
 	f := g.function(fmt.Sprintf("mulQ8x%dAVX512", rows), "is mulQ8 for multiples of its number of rows.", q8Args, "")
 	g.tiles(f, "q", "ldq", 1)
-	g.rowMultiples("R10", odd, rows)
+	g.rowMultiples(rows)
 	f.load("lds", "R15")
 	g.p("SHLQ $2, R15")
 	g.p("tile:")
@@ -118,7 +118,7 @@ func (g *gen) mulQ8AVX512(rows int) {
 func (g *gen) dots(rows int) {
 	for i := range 8 {
 		for r := range rows {
-			g.p("VPDPBUSD.BCST %s, Z%d, Z%d", row(4*i, "AX", "R10", odd, r), i, 18+r)
+			g.p("VPDPBUSD.BCST %s, Z%d, Z%d", row(4*i, "AX", r), i, 18+r)
 		}
 	}
 }
@@ -172,7 +172,7 @@ func (g *gen) mulF32AVX2(rows int) {
 func (g *gen) mulF32(f *fn, rows int, v vector) {
 	n := v.per16()
 	g.tiles(f, "x", "ldx", 4)
-	g.rowMultiples("R10", odd, rows)
+	g.rowMultiples(rows)
 	f.load("ldw", "R15")
 	g.p("SHLQ $2, R15")
 	g.p("tile:")
@@ -230,7 +230,7 @@ func (g *gen) f32Step(rows int, v vector, disp int) {
 	}
 	g.p("ADDQ R15, DX")
 	for r := range rows {
-		x := row(disp, "BX", "R10", odd, r)
+		x := row(disp, "BX", r)
 		if v == zmm {
 			g.p("VFMADD231PS.BCST %s, Z0, Z%d", x, 4+r)
 			continue
@@ -248,7 +248,7 @@ func (g *gen) f32Step(rows int, v vector, disp int) {
 func (g *gen) mulQ4AVX2(rows int) {
 	f := g.function(fmt.Sprintf("mulQ4x%dAVX2", rows), "is mulQ4 for multiples of its number of rows.", q4Args, "")
 	g.tiles(f, "q", "ldq", 1)
-	g.rowMultiples("R10", odd, rows)
+	g.rowMultiples(rows)
 	f.load("lds", "R15")
 	g.p("SHLQ $2, R15")
 	g.p("VMOVDQU knibbles<>(SB), Y14")
@@ -270,7 +270,7 @@ func (g *gen) mulQ4AVX2(rows int) {
 		g.p("VPAND Y14, Y1, Y1")
 		for r := range rows {
 			for half := range 2 {
-				g.p("VPBROADCASTD %s, Y%d", row(4*(i+4*half), "AX", "R10", odd, r), 2+half)
+				g.p("VPBROADCASTD %s, Y%d", row(4*(i+4*half), "AX", r), 2+half)
 				g.p("VPMADDUBSW Y%d, Y%d, Y%d", 2+half, half, 2+half)
 				g.p("VPADDW Y%d, Y%d, Y%d", 2+half, 4+r, 4+r)
 			}
@@ -329,7 +329,7 @@ func (g *gen) storeHalf(f *fn, rows int) {
 func (g *gen) mulQ8AVX2(rows int) {
 	f := g.function(fmt.Sprintf("mulQ8x%dAVX2", rows), "is mulQ8 for multiples of its number of rows.", q8Args, "")
 	g.tiles(f, "q", "ldq", 1)
-	g.rowMultiples("R10", odd, rows)
+	g.rowMultiples(rows)
 	f.load("lds", "R15")
 	g.p("SHLQ $2, R15")
 	g.p("VMOVDQU ksign8<>(SB), Y14")
@@ -351,7 +351,7 @@ func (g *gen) mulQ8AVX2(rows int) {
 		g.p("VPXOR %d(DX)(R13*1), Y14, Y3", 64*i)
 		g.p("VPABSB Y3, Y0")
 		for r := range rows {
-			g.p("VPBROADCASTD %s, Y2", row(4*i, "AX", "R10", odd, r))
+			g.p("VPBROADCASTD %s, Y2", row(4*i, "AX", r))
 			g.p("VPSIGNB Y3, Y2, Y2")
 			g.p("VPMADDUBSW Y2, Y0, Y2")
 			g.p("VPMADDWD Y15, Y2, Y2")

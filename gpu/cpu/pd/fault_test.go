@@ -149,7 +149,12 @@ func runFault(t *testing.T, seed uint64, seen *tally) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	f := drawFault(random)
 	tune := tuning{options: tcp.Options{}, blocks: 128}
-	tune.options.Lease, tune.options.Meet = 300*time.Millisecond, 300*time.Millisecond
+	switch f.kind {
+	case "stall":
+		tune.options.Lease, tune.options.Meet = 300*time.Millisecond, 300*time.Millisecond
+	case "cut", "corrupt", "restart prefill", "restart decode":
+		tune.options.Meet = 300 * time.Millisecond // for reservations that never come
+	}
 	tune.runner.TokenDelay = time.Duration(random.Int64N(20)) * time.Microsecond
 	p, d := newWorker(t, "p-0", tune), newWorker(t, "d-0", tune)
 	r := newRelay(t, p.endpoint.Addr().String(), f)

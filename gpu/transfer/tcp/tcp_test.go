@@ -30,6 +30,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var testShape = transfer.Shape{Layers: 4, Blocks: 64, BlockTokens: 16, PageBytes: 24 << 10, Hidden: 8, Hash: 7}
 
+// short has a lease for tests that wait for it to end.
+var short = transfer.Config{Lease: time.Second}
+
 // site is one worker's memory and endpoint.
 type site struct {
 	*tcp.Endpoint
@@ -45,7 +48,7 @@ func listen(t testing.TB, id fleet.WorkerID, epoch fleet.Epoch, addr string, sha
 	opt.Memory, opt.Registry = s.memory, s.registry
 	opt.Self = func() (fleet.WorkerID, fleet.Epoch) { return id, epoch }
 	if opt.Lease == 0 {
-		opt.Lease = time.Second
+		opt.Lease = 20 * time.Second // a busy machine must not look like a dead peer
 	}
 	var err error
 	if s.Endpoint, err = tcp.Listen(t.Context(), addr, opt); err != nil {
@@ -252,7 +255,7 @@ func TestUnreachable(t *testing.T) {
 }
 
 func TestSilentListener(t *testing.T) {
-	d := site0(t, "d", tcp.Options{})
+	d := site0(t, "d", tcp.Options{Config: short})
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -486,7 +489,7 @@ func TestCutAndCorruptAnywhere(t *testing.T) {
 // TestStalledSource stops the bytes in the middle of a frame: the destination
 // gives up by itself, and its fence holds.
 func TestStalledSource(t *testing.T) {
-	p, d := site0(t, "p", tcp.Options{}), site0(t, "d", tcp.Options{})
+	p, d := site0(t, "p", tcp.Options{Config: short}), site0(t, "d", tcp.Options{Config: short})
 	p.fillAll()
 	stop := make(chan struct{})
 	x := newProxy(t, p.Addr().String(), func(offset int64, b []byte) ([]byte, error) {
@@ -517,7 +520,7 @@ func TestStalledSource(t *testing.T) {
 // TestStalledDestination stops reading what the source sends until its writes
 // stand still: the pages it is writing are held, and let go in bounded time.
 func TestStalledDestination(t *testing.T) {
-	p, d := site0(t, "p", tcp.Options{}), site0(t, "d", tcp.Options{MaxStreams: 1})
+	p, d := site0(t, "p", tcp.Options{Config: short}), site0(t, "d", tcp.Options{MaxStreams: 1, Config: short})
 	p.fillAll()
 	stop := make(chan struct{})
 	x := newProxy(t, p.Addr().String(), func(offset int64, b []byte) ([]byte, error) {
@@ -620,7 +623,7 @@ func TestCancelDoesNotBreakTheSession(t *testing.T) {
 
 // TestStrangers sends what is no hello to an endpoint.
 func TestStrangers(t *testing.T) {
-	p := site0(t, "p", tcp.Options{})
+	p := site0(t, "p", tcp.Options{Config: short})
 	for _, text := range []string{"", "GET / HTTP/1.1\r\n\r\n", string(make([]byte, 4096))} {
 		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", p.Addr().String())
 		if err != nil {

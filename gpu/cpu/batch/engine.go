@@ -31,6 +31,7 @@ type Engine struct {
 	inbox    []*sequence // accepted, not yet seen by the loop
 	entering int         // inside Submit, past the check for closing
 	live     int         // accepted and not ended
+	arriving int         // blocks of prompts whose KV is on its way
 	orders   uint64
 	closing  bool  // no more requests
 	ending   error // abort what is left
@@ -113,9 +114,7 @@ func (e *Engine) Submit(ctx context.Context, req *Request) (*Stream, error) {
 	})
 	local := false
 	if req.Import != nil {
-		if blocks, cached, ok := e.cache.Acquire(req.Salt, s.tokens, int(e.running.Load())); ok {
-			local = e.reserved(s, blocks, cached)
-		}
+		local, _ = e.reserve(s, int(e.running.Load()))
 	}
 	e.mu.Lock()
 	e.entering--

@@ -16,9 +16,51 @@ type Reasoned interface {
 	Reason() string
 }
 
-// reserved gives a decode leg its blocks and starts its import, if there is
-// anything to move. The caller then hands the leg to the loop, and if local is
-// true cancels the import, which may block.
+// reserve gives a decode leg its blocks, if headroom more are free, and starts
+// its import, if there is anything to move. The caller then hands the leg to the
+// loop, and if local is true cancels the import, which may block.
+func (e *Engine) reserve(s *sequence, headroom int) (local bool, p progress) {
+	if !e.arrive(s) {
+		return false, later
+	}
+	blocks, cached, ok := e.cache.Acquire(s.req.Salt, s.tokens, headroom)
+	if !ok {
+		e.arrived(s)
+		return false, full
+	}
+	local = e.reserved(s, blocks, cached)
+	if local {
+		e.arrived(s)
+	}
+	return local, started
+}
+
+// arrive counts the blocks of a decode leg's prompt in, unless prompts on their
+// way would then hold more than half of all blocks. The rest is for what can be
+// computed here: were it otherwise, two workers that each decode what the other
+// prefills could hold all blocks for each other and prefill nothing.
+func (e *Engine) arrive(s *sequence) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if n := e.promptBlocks(s); e.arriving == 0 || e.arriving+n <= e.opt.KVBlocks/2 {
+		e.arriving += n
+		return true
+	}
+	return false
+}
+
+// arrived counts them out.
+func (e *Engine) arrived(s *sequence) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.arriving -= e.promptBlocks(s)
+}
+
+func (e *Engine) promptBlocks(s *sequence) int {
+	return (s.prompt() + e.opt.BlockTokens - 1) / e.opt.BlockTokens
+}
+
+// reserved starts the import of a decode leg that has its blocks.
 func (e *Engine) reserved(s *sequence, blocks blockTable, cached int) (local bool) {
 	s.blocks, s.computed, s.indexed = blocks, cached, cached/e.opt.BlockTokens
 	e.found(s, cached)
@@ -52,6 +94,15 @@ func (importTimeoutError) Reason() string { return "timeout" }
 
 // stillImporting moves a decode leg on when its transfer is over.
 func (e *Engine) stillImporting(s *sequence) bool {
+	if e.onItsWay(s) {
+		return true
+	}
+	e.arrived(s)
+	return false
+}
+
+// onItsWay reports whether s has to wait on; if not, it has moved it on.
+func (e *Engine) onItsWay(s *sequence) bool {
 	im := s.imports
 	result := im.result.Load()
 	switch {

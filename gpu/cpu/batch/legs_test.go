@@ -45,6 +45,7 @@ type link struct {
 	fault       fault
 	lateRelease time.Duration
 	slowCancel  chan struct{} // Cancel waits for it, when not nil
+	slowPrefill chan struct{} // so does the prefill leg
 
 	mu        sync.Mutex
 	started   chan struct{} // closed by Start
@@ -97,6 +98,9 @@ func (l *link) Cancel() {
 
 // prefill runs the prefill leg.
 func (l *link) prefill() {
+	if l.slowPrefill != nil {
+		<-l.slowPrefill
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	l.announced = slices.Repeat([]int{l.dst.From}, l.from.Pool().Layout.Layers)
@@ -278,6 +282,35 @@ func TestPrefillLegsAreNotPutBack(t *testing.T) {
 	}
 }
 
+// Each of two workers decodes what the other prefills. Were all their blocks
+// reserved for each other's KV, neither could compute any.
+func TestCrossedLegsDoNotStarve(t *testing.T) {
+	r := &batchtest.Runner{}
+	a := start(t, r, batch.Options{KVBlocks: 8})
+	b := start(t, r, batch.Options{KVBlocks: 8})
+	all := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range 12 {
+		p, d := a, b
+		if i%2 == 0 {
+			p, d = b, a
+		}
+		req := &batch.Request{Prompt: prompt(uint64(i), 50+i), MaxTokens: 10}
+		want := batchtest.Text(r, req)
+		l := newLink(t, p, d, req.Prompt, faultless)
+		l.slowPrefill = all
+		req.Import = l
+		s := submit(t, d, req)
+		wg.Go(func() {
+			if got, _ := drain(t, s); !slices.Equal(got, want) || s.KV() != "moved" {
+				t.Errorf("text %v, %q, want %v, moved", got, s.KV(), want)
+			}
+		})
+	}
+	close(all)
+	wg.Wait()
+}
+
 func TestImportStartsDuringAStep(t *testing.T) {
 	gate, inStep := make(chan struct{}), make(chan struct{}, 100)
 	r := &batchtest.Runner{OnForward: func([]batch.Span) { inStep <- struct{}{}; <-gate }}
@@ -435,7 +468,7 @@ func (silent) Abort(error, func())                  {}
 
 // order is one request of the property test.
 type order struct {
-	engine      *batch.Engine // the decode worker's, or for plain requests either
+	engine      *batch.Engine // of the decode worker
 	req         *batch.Request
 	cancelAfter int // events; -1 never
 	readerPause time.Duration
@@ -501,6 +534,10 @@ func drawOrder(rt *rapid.T, t testing.TB, p, d *batch.Engine) order {
 		readerPause: rapid.SampledFrom([]time.Duration{0, 0, 0, 200 * time.Microsecond}).Draw(rt, "pause"),
 	}
 	o.req.Sampling.Temperature = rapid.SampledFrom([]float32{0, 1}).Draw(rt, "temperature")
+	if rapid.Bool().Draw(rt, "crossed") {
+		p, d = d, p
+		o.engine = d
+	}
 	if rapid.Bool().Draw(rt, "disaggregated") {
 		f := rapid.SampledFrom([]fault{faultless, faultless, refused, breaks, hangs, wrongWidth}).Draw(rt, "fault")
 		if f == hangs {
@@ -509,8 +546,6 @@ func drawOrder(rt *rapid.T, t testing.TB, p, d *batch.Engine) order {
 		o.link = newLink(t, p, d, o.req.Prompt, f)
 		o.link.lateRelease = rapid.SampledFrom([]time.Duration{0, time.Millisecond}).Draw(rt, "late")
 		o.req.Import = o.link
-	} else if rapid.Bool().Draw(rt, "on the prefill worker") {
-		o.engine = p
 	}
 	return o
 }

@@ -104,48 +104,66 @@ func (e *Engine) admit() {
 		e.ready = slices.Delete(e.ready, 0, 1)
 	}
 	for i := 0; i < len(e.waiting); {
-		s := e.waiting[i]
-		if s.stream.blocked() {
-			i++ // put back, and its reader still sleeps: let others pass
-			continue
-		}
 		before := len(e.waiting)
-		if !e.start(s) {
+		switch s := e.waiting[i]; e.start(s) {
+		case full:
 			return
-		}
-		// start may have put stalled sequences back to waiting.
-		if at := slices.Index(e.waiting, s); at >= 0 {
-			e.waiting = slices.Delete(e.waiting, at, at+1)
-			if before != len(e.waiting)+1 {
-				i = 0
+		case later:
+			i++
+		case started:
+			e.waiting = slices.DeleteFunc(e.waiting, func(o *sequence) bool { return o == s })
+			if len(e.waiting) != before-1 {
+				i = 0 // start has put stalled sequences back to waiting
 			}
 		}
 	}
 }
 
-// start reserves the blocks of the first waiting sequence and sets it going.
-func (e *Engine) start(s *sequence) bool {
-	transfer := s.req.Import != nil && !s.admitted
-	if !transfer && !e.place() {
-		return false
+// progress is what came of an attempt to start a sequence.
+type progress int
+
+const (
+	started progress = iota
+	later            // not now, and others need not wait for it
+	full             // nobody can start now
+)
+
+// start reserves the blocks of a waiting sequence and sets it going.
+func (e *Engine) start(s *sequence) progress {
+	if s.stream.blocked() {
+		return later // put back, and its reader still sleeps
+	}
+	if s.req.Import != nil && !s.admitted {
+		return e.startImport(s)
+	}
+	if !e.place() {
+		return full
 	}
 	for {
-		blocks, cached, ok := e.cache.Acquire(s.req.Salt, s.tokens, len(e.run))
-		if !ok {
-			if e.preempt(e.stalled()) {
-				continue
-			}
-			return false
+		if blocks, cached, ok := e.cache.Acquire(s.req.Salt, s.tokens, len(e.run)); ok {
+			e.begin(s, blocks, cached)
+			return started
 		}
-		if transfer {
-			if e.reserved(s, blocks, cached) {
-				e.background(s.req.Import.Cancel)
-			}
+		if !e.preempt(e.stalled()) {
+			return full
+		}
+	}
+}
+
+// startImport starts a decode leg that found no blocks when it was submitted.
+func (e *Engine) startImport(s *sequence) progress {
+	for {
+		local, p := e.reserve(s, len(e.run))
+		if p == full && e.preempt(e.stalled()) {
+			continue
+		}
+		if local {
+			e.background(s.req.Import.Cancel)
+		}
+		if p == started {
 			e.enlist(s)
-			return true
 		}
-		e.begin(s, blocks, cached)
-		return true
+		return p
 	}
 }
 

@@ -80,9 +80,9 @@ func worker(id, incarnation string) fleet.Worker {
 	}
 }
 
-func register(t *testing.T, s *Store, id, incarnation string) planner.Result {
+func register(t *testing.T, s *Store, id string) planner.Result {
 	t.Helper()
-	res, err := s.Propose(t.Context(), planner.RegisterWorker{Worker: worker(id, incarnation)})
+	res, err := s.Propose(t.Context(), planner.RegisterWorker{Worker: worker(id, "a")})
 	if err != nil || res.Err() != nil {
 		t.Fatal(res, err)
 	}
@@ -92,7 +92,7 @@ func register(t *testing.T, s *Store, id, incarnation string) planner.Result {
 func TestStateSurvivesReopening(t *testing.T) {
 	dir := t.TempDir()
 	s := openLeading(t, testConfig(dir))
-	first := register(t, s, "w1", "a")
+	first := register(t, s, "w1")
 	if v := s.View(); v.Current("w1", first.Epoch) < 0 {
 		t.Fatalf("w1 of epoch %d is not in the view: %+v", first.Epoch, v.Workers)
 	}
@@ -104,15 +104,15 @@ func TestStateSurvivesReopening(t *testing.T) {
 	}
 
 	s = openLeading(t, testConfig(dir))
-	if again := register(t, s, "w1", "a"); again.Epoch != first.Epoch || again.Changed {
+	if again := register(t, s, "w1"); again.Epoch != first.Epoch || again.Changed {
 		t.Errorf("registering again after a restart: %+v; want epoch %d unchanged", again, first.Epoch)
 	}
 	// What a snapshot and the log after it hold is the same state.
-	register(t, s, "w2", "a")
+	register(t, s, "w2")
 	if err := s.Snapshot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	register(t, s, "w3", "a")
+	register(t, s, "w3")
 	want = digest(t, s)
 	if files, err := filepath.Glob(filepath.Join(dir, "core", "snapshots", "*", "state.bin")); err != nil || len(files) != 1 {
 		t.Errorf("snapshot files %v, %v", files, err)

@@ -120,14 +120,13 @@ func decodeEpochCommand(k kind, body []byte) (Command, error) {
 		return nil, err
 	}
 	id, epoch := fleet.WorkerID(m.GetId()), fleet.Epoch(m.GetEpoch())
-	switch k {
-	case kindExpireWorker:
+	if k == kindExpireWorker {
 		return ExpireWorker{ID: id, Epoch: epoch}, nil
-	case kindLeaveWorker:
-		return LeaveWorker{ID: id, Epoch: epoch}, nil
-	default:
-		return DrainWorker{ID: id, Epoch: epoch}, nil
 	}
+	if k == kindLeaveWorker {
+		return LeaveWorker{ID: id, Epoch: epoch}, nil
+	}
+	return DrainWorker{ID: id, Epoch: epoch}, nil
 }
 
 func unmarshal(b []byte, m proto.Message) error {

@@ -212,6 +212,8 @@ func (a *Agent) renew(ctx context.Context) error {
 		a.cfg.Logger.Error("another worker has registered under this id; give each worker its own", "worker", a.cfg.Worker.ID, "epoch", req.Epoch)
 		a.registered, a.superseded = false, true
 		a.setEpoch(0)
+	case control.LeaseState_LEASE_STATE_UNSPECIFIED:
+		fallthrough
 	default:
 		return fmt.Errorf("planner answered a renewal with state %d", resp.GetState())
 	}

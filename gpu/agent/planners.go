@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -84,12 +85,9 @@ func attempt(ctx context.Context, c rpc.ControlClient, f func(context.Context, r
 
 // definite reports whether err is the leader's own answer.
 func definite(err error) bool {
-	switch status.Code(err) {
-	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.ResourceExhausted, codes.FailedPrecondition:
-		return true
-	default:
-		return false
-	}
+	return slices.Contains([]codes.Code{
+		codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.ResourceExhausted, codes.FailedPrecondition,
+	}, status.Code(err))
 }
 
 func (p *planners) close() error {

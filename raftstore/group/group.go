@@ -110,7 +110,7 @@ type Group[R any] struct {
 	faultOnce sync.Once
 	fault     error // written before faulted is closed
 
-	ctx    context.Context //nolint:containedctx // the life of the group, not of a call
+	ctx    context.Context // the life of the group, not of a call
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 	closed sync.Once

@@ -160,7 +160,7 @@ func closeAll(t *testing.T, members []*member) {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		_ = m.Close(ctx) // a test that hurts a member knows how it ends
 		cancel()
-		if ctx.Err() == context.DeadlineExceeded { //nolint:errorlint // ctx.Err is one of two values
+		if ctx.Err() == context.DeadlineExceeded {
 			t.Error("a member did not close")
 		}
 	}
@@ -516,7 +516,7 @@ func TestHeartbeatDoesNotRaiseTheTermBehindTheMainLoop(t *testing.T) {
 	store, addr := follower.store, follower.trans.LocalAddr()
 	header := raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte("peer"), Addr: []byte("peer")}
 	beat := func(term uint64) error {
-		req := &raft.AppendEntriesRequest{RPCHeader: header, Term: term, Leader: []byte("peer")}
+		req := &raft.AppendEntriesRequest{RPCHeader: header, Term: term}
 		return peer.AppendEntries("f", addr, req, &raft.AppendEntriesResponse{})
 	}
 	must(t, beat(5))
@@ -526,7 +526,7 @@ func TestHeartbeatDoesNotRaiseTheTermBehindTheMainLoop(t *testing.T) {
 	stored := make(chan error, 1)
 	go func() {
 		req := &raft.AppendEntriesRequest{
-			RPCHeader: header, Term: 5, Leader: []byte("peer"), PrevLogEntry: 1, PrevLogTerm: 1,
+			RPCHeader: header, Term: 5, PrevLogEntry: 1, PrevLogTerm: 1,
 			Entries: []*raft.Log{{Index: 2, Term: 5, Type: raft.LogNoop}},
 		}
 		stored <- peer.AppendEntries("f", addr, req, &raft.AppendEntriesResponse{})

@@ -74,7 +74,7 @@ func (g *Guarded) GetLog(index uint64, l *raft.Log) error {
 		_ = g.fail(fmt.Errorf("%w: read entry %d: %w", ErrFailed, index, err))
 		runtime.Goexit()
 	}
-	return err //nolint:wrapcheck // the library compares it by identity
+	return err // unwrapped: the library compares it by identity
 }
 
 // Get reads a small value.

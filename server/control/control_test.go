@@ -106,9 +106,9 @@ func newRig(t *testing.T) *rig {
 	return &rig{planner: p, leases: leases, client: rpc.NewControlClient(conn)}
 }
 
-func workerMessage(id, incarnation string) *control.Worker {
+func workerMessage(incarnation string) *control.Worker {
 	return &control.Worker{
-		Id: id, Incarnation: incarnation, Role: uint32(fleet.RoleBoth), Engine: "cpu", Models: []string{"m"},
+		Id: "w", Incarnation: incarnation, Role: uint32(fleet.RoleBoth), Engine: "cpu", Models: []string{"m"},
 		Url: "http://127.0.0.1:1", Epoch: 12345,
 	}
 }
@@ -122,7 +122,7 @@ func wantCode(t *testing.T, what string, err error, want codes.Code) {
 
 func TestLifeOfAWorker(t *testing.T) {
 	r, ctx := newRig(t), t.Context()
-	reg, err := r.client.Register(ctx, &control.RegisterRequest{Worker: workerMessage("w", "a")})
+	reg, err := r.client.Register(ctx, &control.RegisterRequest{Worker: workerMessage("a")})
 	if err != nil || reg.GetEpoch() != 1 || reg.GetClusterId() != "c1" || reg.GetLeaseTtlMs() != 3000 || reg.GetRenewEveryMs() != 1000 {
 		t.Fatalf("Register = %v, %v", reg, err)
 	}
@@ -144,7 +144,7 @@ func TestLifeOfAWorker(t *testing.T) {
 	if renew, err = r.client.Renew(ctx, &control.RenewRequest{Id: "w", Epoch: 1}); err != nil || !renew.GetDraining() {
 		t.Errorf("a renewal while draining: %v, %v", renew, err)
 	}
-	next, err := r.client.Register(ctx, &control.RegisterRequest{Worker: workerMessage("w", "b")})
+	next, err := r.client.Register(ctx, &control.RegisterRequest{Worker: workerMessage("b")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestLifeOfAWorker(t *testing.T) {
 	if err != nil || renew.GetState() != control.LeaseState_LEASE_STATE_SUPERSEDED {
 		t.Errorf("a superseded renewal: %v, %v", renew, err)
 	}
-	_, err = r.client.Register(ctx, &control.RegisterRequest{Worker: workerMessage("w", "a"), IfAbsent: true})
+	_, err = r.client.Register(ctx, &control.RegisterRequest{Worker: workerMessage("a"), IfAbsent: true})
 	wantCode(t, "polite registration", err, codes.AlreadyExists)
 	_, err = r.client.Drain(ctx, &control.DrainRequest{Id: "w", Epoch: 1})
 	wantCode(t, "drain of a stale epoch", err, codes.NotFound)
@@ -174,11 +174,11 @@ func TestRefusals(t *testing.T) {
 	if !strings.Contains(status.Convert(err).Message(), "no model is served") {
 		t.Errorf("the refusal does not say why: %v", err)
 	}
-	bad := workerMessage("w", "a")
+	bad := workerMessage("a")
 	bad.Role = 300
 	_, err = r.client.Register(ctx, &control.RegisterRequest{Worker: bad})
 	wantCode(t, "role 300", err, codes.InvalidArgument)
-	big := workerMessage("w", "a")
+	big := workerMessage("a")
 	big.Url = strings.Repeat("u", 2<<20)
 	_, err = r.client.Register(ctx, &control.RegisterRequest{Worker: big})
 	wantCode(t, "2 MiB", err, codes.ResourceExhausted)
@@ -186,18 +186,18 @@ func TestRefusals(t *testing.T) {
 	wantCode(t, "drain of nobody", err, codes.InvalidArgument)
 
 	r.planner.set(errors.New("dial 10.0.0.7: secret"), false)
-	_, err = r.client.Register(ctx, &control.RegisterRequest{Worker: workerMessage("w", "a")})
+	_, err = r.client.Register(ctx, &control.RegisterRequest{Worker: workerMessage("a")})
 	wantCode(t, "no commit", err, codes.Unavailable)
 	if strings.Contains(err.Error(), "secret") {
 		t.Errorf("an inner cause reached the worker: %v", err)
 	}
 	r.planner.set(nil, true)
-	_, err = r.client.Register(ctx, &control.RegisterRequest{Worker: workerMessage("w", "a")})
+	_, err = r.client.Register(ctx, &control.RegisterRequest{Worker: workerMessage("a")})
 	wantCode(t, "a panic", err, codes.Internal)
 	r.planner.set(nil, false)
 
 	r.planner.follower.Store(true)
-	_, err = r.client.Register(ctx, &control.RegisterRequest{Worker: workerMessage("w", "a")})
+	_, err = r.client.Register(ctx, &control.RegisterRequest{Worker: workerMessage("a")})
 	wantCode(t, "register at a follower", err, codes.Unavailable)
 	_, err = r.client.Renew(ctx, &control.RenewRequest{Id: "w", Epoch: 1})
 	wantCode(t, "renew at a follower", err, codes.Unavailable)

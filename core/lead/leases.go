@@ -21,6 +21,8 @@ type Config struct {
 	RenewEvery time.Duration // what workers are told
 	// Grace is the least time every worker has after this node began to lead or
 	// came back from a standstill. It covers a worker's longest back-off.
+	// It is also how much longer a lease lasts when most of the fleet falls
+	// silent at once.
 	Grace time.Duration
 }
 
@@ -57,6 +59,7 @@ type Leases struct {
 	leases   map[fleet.WorkerID]*lease
 	leading  bool
 	lastStep time.Time
+	holding  bool // whether the last Step held expiries back
 	stale    bool // samples differs from leases
 
 	samples *fleet.Samples
@@ -123,6 +126,11 @@ func (l *Leases) touch(id fleet.WorkerID, epoch fleet.Epoch, until time.Time) *l
 // Step compares the table with the fleet and returns the expiries to propose,
 // in the order of view. leading says whether this node leads; the others keep
 // nothing.
+//
+// When most of the fleet falls silent at once, the fault is more likely this
+// node's network than all those workers'. Their leases then last for the grace
+// longer: traffic goes on, since gateways eject by themselves what they cannot
+// reach.
 func (l *Leases) Step(now time.Time, view *fleet.View, leading bool) []planner.Command {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -133,7 +141,7 @@ func (l *Leases) Step(now time.Time, view *fleet.View, leading bool) []planner.C
 	floor := l.floor(now)
 	l.leading, l.lastStep = true, now
 	l.drop(view)
-	var expired []planner.Command
+	silent := 0
 	for i := range view.Workers {
 		w := &view.Workers[i]
 		le := l.leases[w.ID]
@@ -143,11 +151,40 @@ func (l *Leases) Step(now time.Time, view *fleet.View, leading bool) []planner.C
 		if floor.After(le.deadline) {
 			le.deadline = floor
 		}
-		if le.epoch == w.Epoch && now.After(le.deadline) {
-			expired = append(expired, planner.ExpireWorker{ID: w.ID, Epoch: w.Epoch})
+		// More than half the TTL without a word is at least one renewal missed:
+		// all of a fleet that is cut off are silent before the first expires.
+		if le.deadline.Sub(now) < l.cfg.TTL/2 {
+			silent++
 		}
 	}
-	return expired
+	l.holding = silent >= massSilence && 2*silent > len(view.Workers)
+	if l.holding {
+		now = now.Add(-l.cfg.Grace)
+	}
+	return l.expired(now, view)
+}
+
+// massSilence is the least number of silent workers that is taken for a fault
+// of the network. Below it, workers that die together are expired promptly.
+const massSilence = 4
+
+func (l *Leases) expired(now time.Time, view *fleet.View) []planner.Command {
+	var cmds []planner.Command
+	for i := range view.Workers {
+		w := &view.Workers[i]
+		if le := l.leases[w.ID]; le.epoch == w.Epoch && now.After(le.deadline) {
+			cmds = append(cmds, planner.ExpireWorker{ID: w.ID, Epoch: w.Epoch})
+		}
+	}
+	return cmds
+}
+
+// Holding reports whether expiries are held back because most of the fleet is
+// silent.
+func (l *Leases) Holding() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.holding
 }
 
 // floor is the earliest time any lease may end: later than now after this node
@@ -167,7 +204,7 @@ func (l *Leases) forget() {
 	if !l.leading && len(l.leases) == 0 {
 		return
 	}
-	l.leading, l.stale = false, true
+	l.leading, l.holding, l.stale = false, false, true
 	clear(l.leases)
 }
 

@@ -186,7 +186,7 @@ func TestLeasesMatchModel(t *testing.T) {
 			publish()
 		}
 		step(t)
-		ids := rapid.SampledFrom([]fleet.WorkerID{"a", "b", "c"})
+		ids := rapid.SampledFrom([]fleet.WorkerID{"a", "b", "c", "d", "e", "f"})
 		t.Repeat(map[string]func(*rapid.T){
 			"register": func(t *rapid.T) {
 				id := ids.Draw(t, "id")
@@ -217,7 +217,7 @@ func TestLeasesMatchModel(t *testing.T) {
 				}
 			},
 			"": func(t *rapid.T) {
-				if len(l.leases) > len(members)+3 {
+				if len(l.leases) > len(members)+6 {
 					t.Fatalf("%d leases of %d members", len(l.leases), len(members))
 				}
 				if !slices.IsSortedFunc(l.Samples().All(), func(a, b fleet.Sample) int {
@@ -231,4 +231,43 @@ func TestLeasesMatchModel(t *testing.T) {
 			},
 		})
 	})
+}
+
+// A leader that is cut off from the fleet must not dissolve it.
+func TestMassSilenceIsHeldBack(t *testing.T) {
+	const n = 40
+	l := NewLeases(Config{TTL: 3 * time.Second, Grace: 10 * time.Second})
+	var list []fleet.Worker
+	for i := range n {
+		list = append(list, w(string(rune('A'+i)), uint64(i+1)))
+	}
+	view := viewOf(n, list...)
+	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
+	// Renewals each second, spread over it; from 20 s on, only those of alive.
+	run := func(alive, until int) (first, count int) {
+		l = NewLeases(l.cfg)
+		for ms := 0; ms <= until; ms += 25 {
+			for i := range list {
+				if ms%1000 == i*25 && (ms < 20_000 || i < alive) {
+					l.Renew(at(ms), view, list[i].ID, list[i].Epoch, fleet.Stats{})
+				}
+			}
+			if ms%250 != 0 {
+				continue
+			}
+			if cmds := l.Step(at(ms), view, true); len(cmds) > 0 && count == 0 {
+				first, count = ms, len(cmds)
+			}
+		}
+		return first, count
+	}
+	if first, count := run(0, 30_000); count != 0 || !l.Holding() {
+		t.Errorf("%d workers expired at %d ms while all are silent; holding %v", count, first, l.Holding())
+	}
+	if first, _ := run(0, 60_000); first < 32_000 || first > 34_000 {
+		t.Errorf("all silent: first expiry at %d ms, want TTL and grace after 19 to 20 s", first)
+	}
+	if first, _ := run(n*3/4, 60_000); first < 22_000 || first > 23_500 || l.Holding() {
+		t.Errorf("a quarter silent: first expiry at %d ms, want a TTL after 19 to 20 s", first)
+	}
 }

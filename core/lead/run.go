@@ -45,6 +45,7 @@ func Run(ctx context.Context, d Duties) {
 	every := min(stepEvery, d.Leases.cfg.TTL/4)
 	expiries := d.Registry.Counter(measure.LeaseExpiries)
 	gauges := newFleetGauges(d.Registry)
+	holding := false
 	timer := d.Clock.NewTimer(every)
 	defer timer.Stop()
 	for {
@@ -55,28 +56,31 @@ func Run(ctx context.Context, d Duties) {
 		}
 		view := d.Planner.View()
 		gauges.show(view)
-		for _, cmd := range d.Leases.Step(d.Clock.Now(), view, d.Planner.Leading()) {
-			if !expire(ctx, d.Planner, cmd, log) {
+		expired := d.Leases.Step(d.Clock.Now(), view, d.Planner.Leading())
+		if now := d.Leases.Holding(); now != holding {
+			holding = now
+			log.Warn("most workers went silent at once, so this planner's network is suspected", "expiries_held_back", holding)
+		}
+		for _, cmd := range expired {
+			changed, err := expire(ctx, d.Planner, cmd)
+			if err != nil {
+				log.Warn("lease expiry not committed", "command", cmd, "error", err)
 				break // not the leader any more, or no commit now: the next step tries again
 			}
-			expiries.Inc()
+			if changed {
+				log.Warn("worker expired: it stopped renewing its lease", "command", cmd)
+				expiries.Inc()
+			}
 		}
 		timer.Reset(every)
 	}
 }
 
-func expire(ctx context.Context, p Planner, cmd planner.Command, log *slog.Logger) bool {
+func expire(ctx context.Context, p Planner, cmd planner.Command) (changed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, proposeTimeout)
 	defer cancel()
 	res, err := p.Propose(ctx, cmd)
-	if err != nil {
-		log.Warn("lease expiry not committed", "command", cmd, "error", err)
-		return false
-	}
-	if res.Changed {
-		log.Warn("worker expired: it stopped renewing its lease", "command", cmd)
-	}
-	return true
+	return res.Changed, err
 }
 
 // fleetGauges shows the fleet by model, role and state.

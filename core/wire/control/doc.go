@@ -6,3 +6,5 @@
 // replicated state machine, which uses the messages, does not link gRPC. What
 // an entry does is decided by core/planner.
 package control
+
+//go:generate ./generate.sh

@@ -399,6 +399,7 @@ func readBias(r *Request, v value) error {
 }
 
 func readMessages(r *Request, v value) error {
+	r.Messages = []Message{}
 	return v.items(maxMessages, func(i int, item value) error {
 		m, err := readMessage(value{item.raw, "messages[" + strconv.Itoa(i) + "]"})
 		r.Messages = append(r.Messages, m)

@@ -288,11 +288,9 @@ func TestStreamFailsHonestly(t *testing.T) {
 	eventually(t, "a few steps", func() bool { return g.steps.Load() > 10 })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	go func() {
-		for range 100 {
-			g.open <- struct{}{}
-		}
-	}()
+	for range 100 {
+		g.open <- struct{}{}
+	}
 	if err := y.engine.Close(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -58,7 +59,7 @@ func newToy(t *testing.T, runner batchtest.Runner, change ...func(*Options, *bat
 	}
 	runner.VocabSize = tok.Size()
 	eo := batch.Options{KVBlocks: 64}
-	so := Options{Model: "toy", MaxModelLen: 512, Tokenizer: tok, Template: tpl, Version: "test"}
+	so := Options{Model: "toy", MaxModelLen: 512, Tokenizer: tok, Template: tpl, Version: "test", Log: slog.New(slog.DiscardHandler)}
 	for _, c := range change {
 		c(&so, &eo)
 	}

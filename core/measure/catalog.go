@@ -95,7 +95,7 @@ var (
 	TransferExposed = Desc{Name: "yardmaster_transfer_exposed_seconds", Type: HistogramType, Labels: []string{"transport"}, Buckets: secondsFine, Help: "From the end of prefill to the commit: transfer time not hidden behind compute."}
 	// Transfers counts transfers by outcome: committed, or why they were not.
 	Transfers = Desc{Name: "yardmaster_transfers_total", Type: CounterType, Labels: []string{"transport", "outcome"}, Help: "Finished transfers by outcome."}
-	// TransferRejects counts frames refused by reason (checksum, generation, epoch, bounds, unknown).
+	// TransferRejects counts frames refused by reason (checksum, generation, epoch, bounds, coverage, unknown).
 	TransferRejects = Desc{Name: "yardmaster_transfer_rejected_frames_total", Type: CounterType, Labels: []string{"reason"}, Help: "KV frames refused by reason."}
 	// TransferQuarantined is pages of failed transfers that a write may still read.
 	TransferQuarantined = Desc{Name: "yardmaster_transfer_quarantined_bytes", Type: GaugeType, Help: "KV bytes of failed transfers held until nothing reads them. It returns to zero."}

@@ -33,7 +33,9 @@ func (n *Node) Land(link Link, f Frame, spare []byte) *Landing {
 	}
 	why := i.claim(&f)
 	if why != nil {
-		n.count.rejected(why.Why)
+		if why.Why != ReasonCanceled { // else it is only late
+			n.count.rejected(why.Why)
+		}
 		i.end(why, true)
 		return l
 	}

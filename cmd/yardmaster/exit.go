@@ -8,8 +8,10 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/yardmaster/yardmaster/cmd/internal/assemble"
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
 	"github.com/yardmaster/yardmaster/cmd/internal/fetch"
+	"github.com/yardmaster/yardmaster/server/control"
 )
 
 // The exit codes, the same for every command.
@@ -53,7 +55,10 @@ func exitCode(err error) int {
 		return exitOK
 	case errors.Is(err, errInterrupted):
 		return exitInterrupt
-	case errors.Is(err, fetch.ErrUnknownModel), errors.Is(err, os.ErrNotExist):
+	case errors.Is(err, assemble.ErrNoFleet), errors.Is(err, assemble.ErrNoHost), errors.Is(err, assemble.ErrPlaintext),
+		errors.Is(err, control.ErrPlaintext):
+		return exitUsage
+	case errors.Is(err, fetch.ErrUnknownModel), errors.Is(err, assemble.ErrModelMissing), errors.Is(err, os.ErrNotExist):
 		return exitNotFound
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, context.DeadlineExceeded):
 		return exitUnreachable
@@ -73,6 +78,8 @@ func advice(err error) string {
 		return "this user may not do that: choose another folder or port, or change the permissions"
 	case errors.Is(err, syscall.ENOSPC):
 		return "the disk is full: free some space, or choose another folder"
+	case errors.Is(err, assemble.ErrPlaintext), errors.Is(err, control.ErrPlaintext):
+		return "give --tls-cert, --tls-key and --tls-ca, or --tls-plaintext on a network that is trusted"
 	case errors.Is(err, fetch.ErrDownload):
 		return "check the network and pip's settings, then try again"
 	default:

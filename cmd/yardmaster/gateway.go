@@ -36,9 +36,6 @@ func (a *app) runGateway(ctx context.Context, c *config.Config) error {
 	defer signals.close()
 	p := assemble.NewProcess(a.version, a.logger(c.Log))
 	gateway, err := assemble.StartStaticGateway(quit, p, c.Gateway)
-	if errors.Is(err, assemble.ErrNoFleet) {
-		err = usage(err)
-	}
 	if err != nil {
 		return signals.outcome(err)
 	}

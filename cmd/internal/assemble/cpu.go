@@ -189,6 +189,9 @@ func (h *cpuHost) listenTransfer(ctx context.Context, p Process, c config.Worker
 	if err != nil {
 		return fmt.Errorf("worker.transfer: %w", err)
 	}
+	if err := checkPlaintext(h.endpoint.Addr(), security); err != nil {
+		return fmt.Errorf("worker.transfer: %w", err)
+	}
 	if h.transfer = c.TransferAs; h.transfer == "" {
 		h.transfer, err = advertised(h.endpoint.Addr(), c.Advertise)
 	}

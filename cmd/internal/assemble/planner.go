@@ -78,7 +78,12 @@ func StartPlanner(ctx context.Context, p Process, c config.Planner, security con
 	if err := store.WaitLeader(wait); err != nil {
 		return nil, errors.Join(fmt.Errorf("planner: does not come to lead: %w", err), out.Close(ctx))
 	}
-	return out, nil
+	select {
+	case err := <-out.failed:
+		return nil, errors.Join(err, out.Close(ctx))
+	default:
+		return out, nil
+	}
 }
 
 // Addr is where workers register, host:port.

@@ -84,5 +84,17 @@ func advertised(ln net.Addr, host string) (string, error) {
 	return net.JoinHostPort(own, port), nil
 }
 
+// ErrPlaintext means that KV would travel beyond this machine unprotected.
+var ErrPlaintext = errors.New("KV transfer needs TLS beyond loopback")
+
+// checkPlaintext refuses an address beyond loopback without TLS.
+func checkPlaintext(addr net.Addr, security config.TLS) error {
+	tcp, ok := addr.(*net.TCPAddr)
+	if security.Enabled() || security.Plaintext || (ok && tcp.IP.IsLoopback()) {
+		return nil
+	}
+	return fmt.Errorf("%w: %v", ErrPlaintext, addr)
+}
+
 // ErrNoHost means that others cannot know how to reach this worker.
 var ErrNoHost = errors.New("say by which host name others reach this worker")

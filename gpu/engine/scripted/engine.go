@@ -266,7 +266,8 @@ func (e *Engine) dieSoon(d *DieAction) {
 }
 
 // Records returns what the engine remembers of requests after seq, oldest first.
-// The bodies are not copied and must not be changed.
+// A record ends a moment after the client has the last byte: tests wait with
+// Await. The bodies are not copied and must not be changed.
 func (e *Engine) Records(after int) []Record {
 	r, _ := e.record.snapshot(after)
 	return r

@@ -108,7 +108,7 @@ func (x *exchange) outcome(err error) Outcome {
 		return Served
 	case errors.Is(err, errCut) || errors.Is(err, errClosed):
 		return Broken
-	case x.inc.ctx.Err() != nil:
+	case x.inc.isStopped():
 		return Stopped
 	default:
 		return Aborted

@@ -274,6 +274,7 @@ func TestDieAndRestart(t *testing.T) {
 	if a.Usage.Details.Cached != 0 {
 		t.Error("the cache survived")
 	}
+	wait(t, e, func(c Counters, _ []Record) bool { return c.InFlight == 0 })
 	r := e.Records(0)
 	if r[0].Outcome != Stopped || r[1].Outcome != Stopped || r[2].Incarnation != 2 {
 		t.Errorf("%+v", r)
@@ -298,7 +299,9 @@ func TestDrain(t *testing.T) {
 		resp.Body.Close()
 		done <- result{resp.StatusCode, err}
 	}()
-	wait(t, e, func(c Counters, _ []Record) bool { return c.InFlight == 1 })
+	for e.Load().Running == 0 {
+		time.Sleep(time.Millisecond)
+	}
 	drained := make(chan error, 1)
 	go func() { drained <- e.Drain(t.Context()) }()
 	for !e.draining.Load() {

@@ -112,11 +112,11 @@ func (inc *incarnation) stop() {
 		conns = append(conns, c)
 	}
 	inc.mu.Unlock()
-	inc.cancel()
 	_ = inc.ln.Close()
 	for _, c := range conns {
-		reset(c) // before the server can close them in good order
+		reset(c) // before anything can close them in good order
 	}
+	inc.cancel()
 	_ = inc.server.Close()
 	_ = inc.closeEvents()
 	inc.tasks.Wait()
@@ -132,6 +132,13 @@ func (inc *incarnation) enter() bool {
 	}
 	inc.tasks.Add(1)
 	return true
+}
+
+// isStopped reports whether the incarnation is ending.
+func (inc *incarnation) isStopped() bool {
+	inc.mu.Lock()
+	defer inc.mu.Unlock()
+	return inc.stopped
 }
 
 // connState follows connections, so that stop can reset them and idle ones can

@@ -179,37 +179,40 @@ func contentText(v jsontext.Value) (string, bool) {
 
 // parsePrompts reads a prompt: text, ids, or a list of either.
 func parsePrompts(v jsontext.Value) ([]prompt, error) {
-	wrong := badRequest("prompt", "prompt is neither text, token ids nor a list of them")
 	if len(v) == 0 {
 		return nil, badRequest("prompt", "prompt is missing")
 	}
-	var text string
-	if v.Kind() == '"' {
-		if json.Unmarshal(v, &text) != nil {
-			return nil, wrong
-		}
-		return []prompt{{text, Tokenize(text)}}, nil
-	}
-	var ids []uint32
-	if json.Unmarshal(v, &ids) == nil && len(ids) > 0 {
-		return []prompt{{Detokenize(ids), ids}}, nil
+	if p, ok := parsePrompt(v); ok {
+		return []prompt{p}, nil
 	}
 	var list []jsontext.Value
+	wrong := badRequest("prompt", "prompt is neither text, token ids nor a list of at most %d of them", maxChoices)
 	if json.Unmarshal(v, &list) != nil || len(list) == 0 || len(list) > maxChoices {
 		return nil, wrong
 	}
-	var out []prompt
+	out := make([]prompt, 0, len(list))
 	for _, item := range list {
-		if k := item.Kind(); k != '"' && k != '[' {
+		p, ok := parsePrompt(item)
+		if !ok {
 			return nil, wrong
 		}
-		p, err := parsePrompts(item)
-		if err != nil || len(p) != 1 {
-			return nil, wrong
-		}
-		out = append(out, p[0])
+		out = append(out, p)
 	}
 	return out, nil
+}
+
+// parsePrompt reads one prompt, text or ids.
+func parsePrompt(v jsontext.Value) (prompt, bool) {
+	var text string
+	if v.Kind() == '"' {
+		err := json.Unmarshal(v, &text)
+		return prompt{text, Tokenize(text)}, err == nil
+	}
+	var ids []uint32
+	if json.Unmarshal(v, &ids) != nil || len(ids) == 0 {
+		return prompt{}, false
+	}
+	return prompt{Detokenize(ids), ids}, true
 }
 
 func (j *job) readSampling() error {

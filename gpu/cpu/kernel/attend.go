@@ -28,7 +28,7 @@ type Attention struct {
 
 // AttendScratch is the memory of one thread's Attend. The zero value is ready.
 type AttendScratch struct {
-	q, out, scores, rows, turned []float32
+	q, out, scores, sums, rows, turned []float32
 }
 
 // valueRun is how many positions' values are widened at a time: they fit the
@@ -53,20 +53,20 @@ func (k *Kernels) Attend(a *Attention, s *AttendScratch) {
 	k.scoreAll(a, s, width)
 	clear(s.out)
 	scale := float32(1 / math.Sqrt(float64(a.HeadDim)))
-	sums := make([]float32, vectors)
+	s.sums = grow(s.sums, vectors)
 	for v := range vectors {
 		n := a.First + v/a.Group + 1
 		x := s.scores[v*width : v*width+Padded(n)]
 		for i := n; i < len(x); i++ {
 			x[i] = float32(math.Inf(-1))
 		}
-		sums[v] = k.expSum(&x[0], len(x), scale)
+		s.sums[v] = k.expSum(&x[0], len(x), scale)
 	}
 	k.mixAll(a, s, width)
 	for r := range a.Rows {
 		for g := range a.Group {
 			v := r*a.Group + g
-			inverse := 1 / sums[v]
+			inverse := 1 / s.sums[v]
 			out := a.Out[r*a.Stride+g*a.HeadDim:][:a.HeadDim]
 			for i, x := range s.out[v*a.HeadDim:][:a.HeadDim] {
 				out[i] = x * inverse

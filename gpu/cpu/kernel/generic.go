@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"math"
 
 	"github.com/yardmaster/yardmaster/gpu/cpu/f16"
@@ -29,46 +30,71 @@ func genericKernels() *Kernels {
 }
 
 // Two channels are multiplied at once: the weights of both stand in one 64-bit
-// word, 32 bits apart, and the product with a signed activation is added up. The
-// low half's sum borrows from the high half when negative; unpair undoes that.
-// A sum of 32 products is below 2^21, so the halves cannot meet.
+// word, 32 bits apart, and its products with signed activations are added up. A
+// low half below zero borrows from the high one; unpair undoes that. A sum of
+// 32 products is below 2^21, so the halves cannot meet.
+
+// unpacked is a block of a panel: for each input, eight pairs of channels.
+type unpacked [BlockSize][PanelWidth / 2]int64
 
 func unpair(sum int64) (low, high int32) {
 	low = int32(sum)
 	return low, int32((sum - int64(low)) >> 32)
 }
 
-// unpacked is a block of a panel: per pair of channels, 32 words.
-type unpacked [PanelWidth / 2][BlockSize]int64
+// unpack takes the bits of mask, after a shift, from each byte of group, which
+// holds four inputs of 16 channels, to inputs from to from+3.
+func (u *unpacked) unpack(group []byte, shift, from int, mask uint64) {
+	mask |= mask << 32
+	for p := range PanelWidth / 2 {
+		pair := binary.LittleEndian.Uint64(group[8*p:]) >> shift
+		u[from][p] = int64(pair & mask)
+		u[from+1][p] = int64(pair >> 8 & mask)
+		u[from+2][p] = int64(pair >> 16 & mask)
+		u[from+3][p] = int64(pair >> 24 & mask)
+	}
+}
+
+// dot multiplies a block's 16 channels with 32 activations.
+func (u *unpacked) dot(x *[BlockSize]int8) (dots [PanelWidth]int32) {
+	var s0, s1, s2, s3, s4, s5, s6, s7 int64 // in registers
+	for i, v := range x {
+		a, w := int64(v), &u[i]
+		s0 += w[0] * a
+		s1 += w[1] * a
+		s2 += w[2] * a
+		s3 += w[3] * a
+		s4 += w[4] * a
+		s5 += w[5] * a
+		s6 += w[6] * a
+		s7 += w[7] * a
+	}
+	for p, s := range [...]int64{s0, s1, s2, s3, s4, s5, s6, s7} {
+		dots[2*p], dots[2*p+1] = unpair(s)
+	}
+	return dots
+}
 
 func mulQ4Generic(dst *float32, ldd int, w *byte, blocks int, q *int8, ldq int, s, m *float32, lds, rows int) {
 	panel := slice(w, blocks*q4Block)
 	var u unpacked
+	var d, low [PanelWidth]float32
 	for b := range blocks {
 		block := panel[b*q4Block:][:q4Block]
-		values := block[4*PanelWidth:]
-		for p := range u {
-			for i := range BlockSize / 2 {
-				at := i/4*4*PanelWidth + p*8 + i%4
-				x, y := values[at], values[at+4]
-				u[p][i] = int64(x&15) | int64(y&15)<<32
-				u[p][i+BlockSize/2] = int64(x>>4) | int64(y>>4)<<32
-			}
+		for g := range 4 {
+			group := block[4*PanelWidth+g*4*PanelWidth:][:4*PanelWidth]
+			u.unpack(group, 0, 4*g, 15)
+			u.unpack(group, 4, 4*g+BlockSize/2, 15)
 		}
-		var d, low [PanelWidth]float32
 		for c, h := range halves(block)[:PanelWidth] {
 			d[c], low[c] = f16.Float(h), f16.Float(halves(block)[PanelWidth+c])
 		}
 		sb, mb := slice(s, b*lds+rows)[b*lds:], slice(m, b*lds+rows)[b*lds:]
 		for r := range rows {
-			x := slice(q, r*ldq+(b+1)*BlockSize)[r*ldq+b*BlockSize:]
-			out := slice(dst, r*ldd+PanelWidth)[r*ldd:]
-			if b == 0 {
-				clear(out)
-			}
-			dots := u.dot(x)
-			for c := range out {
-				out[c] += float32(float32(dots[c]) * float32(d[c]*sb[r]))
+			out := outRow(dst, ldd, r, b)
+			dots := u.dot((*[BlockSize]int8)(slice(q, r*ldq+(b+1)*BlockSize)[r*ldq+b*BlockSize:]))
+			for c, dot := range dots {
+				out[c] += float32(float32(dot) * float32(d[c]*sb[r]))
 				out[c] += float32(low[c] * mb[r])
 			}
 		}
@@ -78,50 +104,32 @@ func mulQ4Generic(dst *float32, ldd int, w *byte, blocks int, q *int8, ldq int, 
 func mulQ8Generic(dst *float32, ldd int, w *byte, d *uint16, blocks int, q *int8, ldq int, s *float32, c *int32, lds, rows int) {
 	panel, scales := slice(w, blocks*q8Block), slice(d, blocks*PanelWidth)
 	var u unpacked
+	var db [PanelWidth]float32
 	for b := range blocks {
-		values := panel[b*q8Block:][:q8Block]
-		for p := range u {
-			for i := range BlockSize {
-				at := i/4*4*PanelWidth + p*8 + i%4
-				u[p][i] = int64(values[at]) | int64(values[at+4])<<32
-			}
+		for g := range 8 {
+			u.unpack(panel[b*q8Block+g*4*PanelWidth:][:4*PanelWidth], 0, 4*g, 255)
 		}
-		var db [PanelWidth]float32
 		for i, h := range scales[b*PanelWidth:][:PanelWidth] {
 			db[i] = f16.Float(h)
 		}
 		sb, cb := slice(s, b*lds+rows)[b*lds:], slice(c, b*lds+rows)[b*lds:]
 		for r := range rows {
-			x := slice(q, r*ldq+(b+1)*BlockSize)[r*ldq+b*BlockSize:]
-			out := slice(dst, r*ldd+PanelWidth)[r*ldd:]
-			if b == 0 {
-				clear(out)
-			}
-			dots := u.dot(x)
-			for i := range out {
-				out[i] += float32(float32(dots[i]+cb[r]) * float32(db[i]*sb[r]))
+			out := outRow(dst, ldd, r, b)
+			dots := u.dot((*[BlockSize]int8)(slice(q, r*ldq+(b+1)*BlockSize)[r*ldq+b*BlockSize:]))
+			for i, dot := range dots {
+				out[i] += float32(float32(dot+cb[r]) * float32(db[i]*sb[r]))
 			}
 		}
 	}
 }
 
-// dot multiplies a block's 16 channels with 32 activations.
-func (u *unpacked) dot(x []int8) (dots [PanelWidth]int32) {
-	var a [BlockSize]int64
-	for i, v := range x[:BlockSize] {
-		a[i] = int64(v)
+// outRow is row r of a panel's results, cleared before the first block.
+func outRow(dst *float32, ldd, r, block int) *[PanelWidth]float32 {
+	out := (*[PanelWidth]float32)(slice(dst, r*ldd+PanelWidth)[r*ldd:])
+	if block == 0 {
+		clear(out[:])
 	}
-	for p := range u {
-		var s0, s1, s2, s3 int64 // apart, so that additions overlap
-		for i := 0; i < BlockSize; i += 4 {
-			s0 += u[p][i] * a[i]
-			s1 += u[p][i+1] * a[i+1]
-			s2 += u[p][i+2] * a[i+2]
-			s3 += u[p][i+3] * a[i+3]
-		}
-		dots[2*p], dots[2*p+1] = unpair(s0 + s1 + s2 + s3)
-	}
-	return dots
+	return out
 }
 
 func mulF32Generic(dst *float32, ldd int, w *float32, ldw int, x *float32, ldx, k, rows, acc int) {

@@ -12,6 +12,7 @@ import (
 type Team struct {
 	job     atomic.Pointer[job]
 	members []*member
+	over    chan struct{} // wakes the caller of Run; at most one is on the way
 	done    sync.WaitGroup
 }
 
@@ -26,8 +27,8 @@ type job struct {
 	do       func(task, thread int)
 	next     atomic.Int64
 	finished atomic.Int64
-	idle     atomic.Bool   // the caller sleeps
-	over     chan struct{} // wakes it
+	idle     atomic.Bool // the caller sleeps on over
+	over     chan struct{}
 	stop     bool
 }
 
@@ -37,7 +38,7 @@ const spins = 20_000
 
 // NewTeam starts a team of threads threads, at least one. The caller closes it.
 func NewTeam(threads int) *Team {
-	t := &Team{}
+	t := &Team{over: make(chan struct{}, 1)}
 	idle := &job{}
 	t.job.Store(idle)
 	for i := range max(threads, 1) - 1 {
@@ -63,7 +64,7 @@ func (t *Team) Run(n int, do func(task, thread int)) {
 		}
 		return
 	}
-	j := &job{n: int64(n), do: do, over: make(chan struct{}, 1)}
+	j := &job{n: int64(n), do: do, over: t.over}
 	t.start(j)
 	j.work(0)
 	j.wait()

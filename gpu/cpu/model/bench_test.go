@@ -1,6 +1,7 @@
 package model
 
 import (
+	"flag"
 	"testing"
 
 	"github.com/yardmaster/yardmaster/gpu/cpu/batch"
@@ -17,8 +18,11 @@ func benchTokens(n int) []int32 {
 	return tokens
 }
 
+// benchKernels picks the loops that are measured.
+var benchKernels = flag.String("kernels", "", "kernels of the benchmarks: generic, avx2 or avx512; empty means the best")
+
 func benchPrefill(b *testing.B, n int) {
-	m := open(b, modelPath(b), Options{})
+	m := open(b, modelPath(b), Options{Kernels: *benchKernels})
 	r := newRig(b, m, 16, n/16+1)
 	seq := sequence{tokens: benchTokens(n)}
 	span := r.span(&seq, n, true)
@@ -35,7 +39,7 @@ func BenchmarkPrefill2048(b *testing.B) { benchPrefill(b, 2048) }
 // benchDecode decodes batch sequences from a context of 64 to 192 tokens.
 func benchDecode(b *testing.B, n int) {
 	const start, end = 64, 192
-	m := open(b, modelPath(b), Options{})
+	m := open(b, modelPath(b), Options{Kernels: *benchKernels})
 	r := newRig(b, m, 16, n*end/16+1)
 	seqs := make([]sequence, n)
 	for i := range seqs {

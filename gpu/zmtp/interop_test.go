@@ -37,8 +37,8 @@ func TestLibzmqServes(t *testing.T) {
 	endpoints := strings.Fields(line)
 
 	sub, dealer := NewSub(quick(), "kv@"), NewDealer(quick())
-	defer sub.Close()
-	defer dealer.Close()
+	defer func() { _ = sub.Close() }()
+	defer func() { _ = dealer.Close() }()
 	must(t, sub.Connect(endpoints[0]))
 	must(t, dealer.Connect(endpoints[1]))
 	until(t, "connected", func() bool { return sub.Peers() == 1 })

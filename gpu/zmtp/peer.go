@@ -41,7 +41,7 @@ func handshake(conn net.Conn, self string, o *Options) (*peer, string, error) {
 		gone: make(chan struct{}), start: time.Now(),
 		in: reader{bufio.NewReaderSize(conn, 32<<10), o.MaxMessage, o.MaxFrames},
 	}
-	if _, err := conn.Write(appendGreeting(nil)); err != nil {
+	if _, err := conn.Write(greeting()); err != nil {
 		return nil, "", err
 	}
 	var err error

@@ -28,7 +28,7 @@ type socket struct {
 	in      chan Inbound
 	joined  func(*peer)                        // a connection is up
 	receive func(*peer, [][]byte) (queue bool) // before a message is queued
-	ctx     context.Context                    //nolint:containedctx // ends with the socket, which owns its goroutines
+	ctx     context.Context                    // ends with the socket, which owns its goroutines
 	cancel  context.CancelFunc
 	tasks   sync.WaitGroup
 

@@ -28,13 +28,13 @@ const (
 	firstRead    = 64 << 10 // memory given to a frame before its bytes are seen
 )
 
-// appendGreeting writes our greeting: signature, version 3.1, NULL.
-func appendGreeting(dst []byte) []byte {
-	var g [greetingSize]byte
+// greeting is ours: signature, version 3.1, NULL.
+func greeting() []byte {
+	g := make([]byte, greetingSize)
 	g[0], g[8], g[9] = 0xFF, 1, 0x7F
 	g[10], g[11] = 3, 1
 	copy(g[12:], "NULL")
-	return append(dst, g[:]...)
+	return g
 }
 
 // readGreeting checks the peer's greeting and returns its minor version.

@@ -73,7 +73,7 @@ func TestPublishSubscribe(t *testing.T) {
 	pub := NewPub(quick())
 	endpoint := bound(t, pub)
 	sub := NewSub(quick(), "kv@a", "other")
-	defer sub.Close()
+	defer func() { _ = sub.Close() }()
 	must(t, sub.Connect(endpoint))
 	until(t, "subscribed", func() bool { return pub.Subscribers("kv@a") == 1 })
 	pub.Publish([]byte("kv@b"), []byte("not wanted"))
@@ -90,7 +90,7 @@ func TestPublisherConnects(t *testing.T) {
 	sub := NewSub(quick(), "")
 	endpoint := bound(t, sub)
 	pub := NewPub(quick())
-	defer pub.Close()
+	defer func() { _ = pub.Close() }()
 	must(t, pub.Connect(endpoint))
 	until(t, "subscribed", func() bool { return pub.Subscribers("any") == 1 })
 	pub.Publish([]byte("t"), []byte("1"))
@@ -104,7 +104,7 @@ func TestRequestAndReplies(t *testing.T) {
 	router := NewRouter(quick())
 	endpoint := bound(t, router)
 	dealer := NewDealer(quick())
-	defer dealer.Close()
+	defer func() { _ = dealer.Close() }()
 	must(t, dealer.Connect(endpoint))
 	ctx := soon(t)
 	must(t, dealer.Send(ctx, nil, []byte("from 7")))
@@ -122,7 +122,7 @@ func TestRequestAndReplies(t *testing.T) {
 	if err := router.Send(ctx, m.Peer+9, []byte("x")); !errors.Is(err, ErrPeer) {
 		t.Errorf("unknown peer: %v", err)
 	}
-	dealer.Close()
+	_ = dealer.Close()
 	until(t, "dealer left", func() bool { return router.Peers() == 0 })
 	if err := router.Send(ctx, m.Peer, []byte("x")); !errors.Is(err, ErrPeer) {
 		t.Errorf("departed peer: %v", err)
@@ -134,7 +134,7 @@ func TestReconnect(t *testing.T) {
 	first := NewPub(quick())
 	endpoint := bound(t, first)
 	sub := NewSub(quick(), "")
-	defer sub.Close()
+	defer func() { _ = sub.Close() }()
 	must(t, sub.Connect(endpoint))
 	until(t, "subscribed", func() bool { return first.Subscribers("") == 1 })
 	first.Publish([]byte("1"))
@@ -143,7 +143,7 @@ func TestReconnect(t *testing.T) {
 	must(t, first.Close())
 
 	second := NewPub(quick())
-	defer second.Close()
+	defer func() { _ = second.Close() }()
 	_, err = second.Bind(t.Context(), endpoint)
 	must(t, err)
 	until(t, "subscribed again", func() bool { return second.Subscribers("") == 1 })
@@ -195,7 +195,7 @@ func TestUnreadSubscriberStopsReading(t *testing.T) {
 func rawPeer(t *testing.T, endpoint, kind string) net.Conn {
 	t.Helper()
 	conn := dial(t, endpoint)
-	must(t, write(conn, appendReady(appendGreeting(nil), kind)))
+	must(t, write(conn, appendReady(greeting(), kind)))
 	_, err := readGreeting(conn)
 	must(t, err)
 	p, err := (&reader{bufio.NewReaderSize(conn, 16), 1 << 10, 4}).next()
@@ -230,21 +230,21 @@ func closes(t *testing.T, conn net.Conn) bool {
 
 // What a stranger sends ends its own connection and nothing else.
 func TestStrangers(t *testing.T) {
-	old := appendGreeting(nil)
+	old := greeting()
 	old[10] = 2
-	plain := appendGreeting(nil)
+	plain := greeting()
 	copy(plain[12:], "PLAIN")
-	greet := func(b ...byte) []byte { return append(appendGreeting(nil), b...) }
-	ready := func(b ...byte) []byte { return append(appendReady(appendGreeting(nil), "DEALER"), b...) }
+	greet := func(b ...byte) []byte { return append(greeting(), b...) }
+	ready := func(b ...byte) []byte { return append(appendReady(greeting(), "DEALER"), b...) }
 	for name, sends := range map[string][]byte{
 		"HTTP":                 []byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"),
 		"version 2":            old,
 		"another mechanism":    plain,
 		"a message, not READY": greet(0, 1, 'x'),
-		"an ERROR":             append(appendGreeting(nil), appendCommand(nil, "ERROR", []byte("\x02no"))...),
-		"READY cut short":      append(appendGreeting(nil), appendCommand(nil, "READY", []byte("\x0bSocket-Type\xff\xff\xff\xffA"))...),
-		"READY without type":   append(appendGreeting(nil), appendCommand(nil, "READY", nil)...),
-		"a SUB for a ROUTER":   appendReady(appendGreeting(nil), "SUB"),
+		"an ERROR":             append(greeting(), appendCommand(nil, "ERROR", []byte("\x02no"))...),
+		"READY cut short":      append(greeting(), appendCommand(nil, "READY", []byte("\x0bSocket-Type\xff\xff\xff\xffA"))...),
+		"READY without type":   append(greeting(), appendCommand(nil, "READY", nil)...),
+		"a SUB for a ROUTER":   appendReady(greeting(), "SUB"),
 		"reserved flags":       ready(0x80, 0),
 		"a huge frame":         ready(flagLong, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff),
 		"too many frames":      ready(bytes.Repeat([]byte{flagMore, 0}, 100)...),
@@ -253,7 +253,7 @@ func TestStrangers(t *testing.T) {
 		"a nameless command":   ready(flagCommand, 1, 0),
 		"a short command":      ready(flagCommand, 2, 9, 'x'),
 		"an empty greeting":    {},
-		"half a greeting":      appendGreeting(nil)[:20],
+		"half a greeting":      greeting()[:20],
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := quick()
@@ -269,7 +269,7 @@ func TestStrangers(t *testing.T) {
 				t.Error("connection stays open")
 			}
 			good := NewDealer(quick())
-			defer good.Close()
+			defer func() { _ = good.Close() }()
 			must(t, good.Connect(endpoint))
 			must(t, good.Send(soon(t), []byte("still here")))
 			if _, err := router.Recv(soon(t)); err != nil {
@@ -354,13 +354,13 @@ func TestEndpoints(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	d := NewDealer(quick())
-	defer d.Close()
+	defer func() { _ = d.Close() }()
 	if err := d.Send(ctx, []byte("x")); !errors.Is(err, context.Canceled) {
 		t.Errorf("send without a peer: %v", err)
 	}
 	path := t.TempDir() + "/s"
 	router := NewRouter(quick())
-	defer router.Close()
+	defer func() { _ = router.Close() }()
 	_, err := router.Bind(t.Context(), "ipc://"+path)
 	must(t, err)
 	must(t, d.Connect("ipc://"+path))
@@ -422,7 +422,7 @@ func FuzzReader(f *testing.F) {
 }
 
 func FuzzGreeting(f *testing.F) {
-	f.Add(appendGreeting(nil))
+	f.Add(greeting())
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if minor, err := readGreeting(bytes.NewReader(in)); err == nil && len(in) < greetingSize {

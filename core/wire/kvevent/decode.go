@@ -52,29 +52,30 @@ var (
 
 // outer reads the batch, an array or a map.
 func (d *decoder) outer() error {
-	var err error
-	switch msgp.NextType(d.rest) {
-	case msgp.ArrayType:
+	err := errType
+	if t := msgp.NextType(d.rest); t == msgp.ArrayType {
 		err = d.outerArray()
-	case msgp.MapType:
-		err = d.eachKey(func(key []byte) error {
-			switch string(key) {
-			case "ts":
-				return d.time()
-			case "events":
-				return d.events()
-			case "data_parallel_rank":
-				return d.rank()
-			}
-			return d.skip()
-		})
-	default:
-		return errType
+	} else if t == msgp.MapType {
+		err = d.outerMap()
 	}
 	if err == nil && len(d.rest) > 0 {
 		return errTrailing
 	}
 	return err
+}
+
+func (d *decoder) outerMap() error {
+	return d.eachKey(func(key []byte) error {
+		switch string(key) {
+		case "ts":
+			return d.time()
+		case "events":
+			return d.events()
+		case "data_parallel_rank":
+			return d.rank()
+		}
+		return d.skip()
+	})
 }
 
 func (d *decoder) outerArray() error {
@@ -182,16 +183,17 @@ func (d *decoder) name() (string, error) {
 // integer reads an integer of either sign as 64 bits. ok is false, and the
 // element skipped, when it is none.
 func (d *decoder) integer() (v uint64, ok bool, err error) {
+	t := msgp.NextType(d.rest)
+	if t != msgp.UintType && t != msgp.IntType {
+		return 0, false, d.skip()
+	}
 	var rest []byte
-	switch msgp.NextType(d.rest) {
-	case msgp.UintType:
+	if t == msgp.UintType {
 		v, rest, err = msgp.ReadUint64Bytes(d.rest)
-	case msgp.IntType:
+	} else {
 		var i int64
 		i, rest, err = msgp.ReadInt64Bytes(d.rest)
 		v = uint64(i)
-	default:
-		return 0, false, d.skip()
 	}
 	if err != nil {
 		return 0, false, err
@@ -200,27 +202,20 @@ func (d *decoder) integer() (v uint64, ok bool, err error) {
 	return v, true, nil
 }
 
+// time reads seconds, a float or an integer.
 func (d *decoder) time() error {
-	switch msgp.NextType(d.rest) {
-	case msgp.Float64Type:
-		v, rest, err := msgp.ReadFloat64Bytes(d.rest)
-		if err != nil {
-			return err
-		}
-		d.batch.Time, d.rest = v, rest
-		return nil
-	case msgp.Float32Type:
-		v, rest, err := msgp.ReadFloat32Bytes(d.rest)
-		if err != nil {
-			return err
-		}
-		d.batch.Time, d.rest = float64(v), rest
-		return nil
-	default:
+	t := msgp.NextType(d.rest)
+	if t != msgp.Float64Type && t != msgp.Float32Type {
 		v, _, err := d.integer()
 		d.batch.Time = float64(v)
 		return err
 	}
+	v, rest, err := msgp.ReadFloat64Bytes(d.rest) // takes both widths
+	if err != nil {
+		return err
+	}
+	d.batch.Time, d.rest = v, rest
+	return nil
 }
 
 func (d *decoder) rank() error {
@@ -249,14 +244,11 @@ func (d *decoder) event() error {
 	b := d.batch
 	e := Event{Group: NoGroup}
 	s := span{len(b.hashes), len(b.hashes), len(b.tokens), len(b.tokens)}
-	var err error
-	switch msgp.NextType(d.rest) {
-	case msgp.ArrayType:
+	err := errTag
+	if t := msgp.NextType(d.rest); t == msgp.ArrayType {
 		err = d.positional(&e, &s)
-	case msgp.MapType:
+	} else if t == msgp.MapType {
 		err = d.named(&e, &s)
-	default:
-		return errTag
 	}
 	if err != nil {
 		return err
@@ -426,23 +418,24 @@ func (d *decoder) hashes() error {
 
 // hash reads a block hash of any era.
 func (d *decoder) hash() (uint64, error) {
-	switch msgp.NextType(d.rest) {
-	case msgp.IntType, msgp.UintType:
+	t := msgp.NextType(d.rest)
+	if t == msgp.IntType || t == msgp.UintType {
 		v, _, err := d.integer()
 		return v, err
-	case msgp.BinType:
-		v, rest, err := msgp.ReadBytesZC(d.rest)
-		if err != nil {
-			return 0, err
-		}
-		d.rest = rest
-		return lastEight(v), nil
-	case msgp.StrType:
+	}
+	if t == msgp.StrType {
 		v, _, err := d.text()
 		return lastEight(v), err
-	default:
+	}
+	if t != msgp.BinType {
 		return 0, errType
 	}
+	v, rest, err := msgp.ReadBytesZC(d.rest)
+	if err != nil {
+		return 0, err
+	}
+	d.rest = rest
+	return lastEight(v), nil
 }
 
 // lastEight is the last eight bytes of b, big-endian.
@@ -517,13 +510,11 @@ func (d *decoder) extraKeys(e *Event) error {
 		return err
 	}
 	for i := range n {
-		switch msgp.NextType(d.rest) {
-		case msgp.NilType:
-			err = d.skip()
-		case msgp.ArrayType:
+		t := msgp.NextType(d.rest)
+		if t == msgp.ArrayType {
 			err = d.blockKeys(e, i == 0)
-		default:
-			e.Extra = true
+		} else {
+			e.Extra = e.Extra || t != msgp.NilType
 			err = d.skip()
 		}
 		if err != nil {

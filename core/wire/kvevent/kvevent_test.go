@@ -78,8 +78,8 @@ func messages(t testing.TB) map[string][]captured {
 			out[p] = append(out[p], c)
 		}
 	}
-	const real = "testdata/vllm-0.32.0-events.json"
-	b, err := os.ReadFile(real)
+	const vllm = "testdata/vllm-0.32.0-events.json"
+	b, err := os.ReadFile(vllm)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func messages(t testing.TB) map[string][]captured {
 	if err := json.Unmarshal(b, &file); err != nil {
 		t.Fatal(err)
 	}
-	out[real] = file.Frames
+	out[vllm] = file.Frames
 	return out
 }
 
@@ -225,7 +225,7 @@ func TestDialects(t *testing.T) {
 		return []Event{e}
 	}
 	same := func(*Event) {}
-	batch := func(events ...any) any { return list{1.5, list(events), 0} }
+	batch := func(events ...any) any { return list{1.5, events, 0} }
 	tests := []struct {
 		name    string
 		message any
@@ -250,6 +250,7 @@ func TestDialects(t *testing.T) {
 		{"map without medium", batch(dict{"type": "BlockStored", "block_hashes": list{258}, "token_ids": list{1, 2}, "block_size": 2, "locality": list{1}}), stored(same), 0, 0},
 		{"unknown kind", batch(dict{"type": "BlockMoved", "block_hashes": list{1}, "token_ids": list{4}}, list{"New", 1, list{}}, list{"BlockStored", list{258}, nil, list{1, 2}, 2}), stored(same), 0, 2},
 		{"no tokens", batch(dict{"type": "BlockStored", "block_hashes": list{258}, "token_ids": list{}, "block_size": 0}), stored(func(e *Event) { e.Tokens, e.BlockTokens = nil, 0 }), 0, 0},
+		{"single-precision seconds", list{float32(1.5), list{}, 0}, nil, 0, 0},
 		{"whole seconds", list{1, list{}, 0}, nil, 0, 0},
 	}
 	for _, tt := range tests {

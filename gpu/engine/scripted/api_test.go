@@ -35,7 +35,7 @@ func get(t *testing.T, e *Engine, method, path, body string, header ...string) (
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
@@ -204,9 +204,9 @@ func TestMetrics(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			resp, err := post(t, ctx, client(t), e.URL()+"/v1/completions", `{"prompt":"slow"}`, "X-Data-Parallel-Rank", "1")
+			resp, err := post(ctx, t, client(t), e.URL()+"/v1/completions", `{"prompt":"slow"}`, "X-Data-Parallel-Rank", "1")
 			if err == nil {
-				resp.Body.Close()
+				_ = resp.Body.Close()
 			}
 		}()
 		for e.Load().Running == 0 {
@@ -520,7 +520,7 @@ func TestEventsAfterRestart(t *testing.T) {
 // Each rank has its own events; one that connects is found too.
 func TestEventsOfRanks(t *testing.T) {
 	sub := zmtp.NewSub(zmtp.Options{}, "kv@")
-	defer sub.Close()
+	defer func() { _ = sub.Close() }()
 	addr, err := sub.Bind(t.Context(), "tcp://127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package scripted
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -94,8 +95,7 @@ func (c *blockCache) acquire(blocks []*block) {
 // release gives references back, the last block first, so that the tails of
 // prefixes are evicted before their beginnings.
 func (c *blockCache) release(blocks []*block) {
-	for i := len(blocks) - 1; i >= 0; i-- {
-		b := blocks[i]
+	for _, b := range slices.Backward(blocks) {
 		if b.refs--; b.refs > 0 {
 			continue
 		}

@@ -242,9 +242,10 @@ func (e *Engine) Close() error {
 	return err
 }
 
-// dieSoon kills the engine from within a request and, when after is positive,
-// starts it again.
-func (e *Engine) dieSoon(d *DieAction) {
+// dieSoon kills the engine from within a request, which ends with it, and starts
+// it again if d says so.
+func (e *Engine) dieSoon(ctx context.Context, d *DieAction) {
+	ctx = context.WithoutCancel(ctx)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -259,7 +260,7 @@ func (e *Engine) dieSoon(d *DieAction) {
 		select {
 		case <-t.C():
 			// A port taken meanwhile leaves the engine dead, as it would a real one.
-			_ = e.Start(context.Background(), e.Addr())
+			_ = e.Start(ctx, e.Addr())
 		case <-e.quit:
 		}
 	})

@@ -24,7 +24,7 @@ func client(t *testing.T) *http.Client {
 }
 
 // post sends body and returns the response, whose body the test closes.
-func post(t *testing.T, ctx context.Context, c *http.Client, url, body string, header ...string) (*http.Response, error) {
+func post(ctx context.Context, t *testing.T, c *http.Client, url, body string, header ...string) (*http.Response, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
@@ -70,11 +70,11 @@ type answer struct {
 // ask posts body and decodes the whole response.
 func ask(t *testing.T, e *Engine, path, body string, header ...string) (int, http.Header, answer) {
 	t.Helper()
-	resp, err := post(t, t.Context(), client(t), e.URL()+path, body, header...)
+	resp, err := post(t.Context(), t, client(t), e.URL()+path, body, header...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
@@ -112,11 +112,11 @@ func TestAnswers(t *testing.T) {
 	if status != 200 || whole.Usage.Completion != 8 || *whole.Choices[0].FinishReason != "length" {
 		t.Fatalf("status %d, %+v", status, whole)
 	}
-	resp, err := post(t, t.Context(), client(t), e.URL()+"/v1/chat/completions", streamed(chatBody))
+	resp, err := post(t.Context(), t, client(t), e.URL()+"/v1/chat/completions", streamed(chatBody))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	data, err := events(t, resp.Body)
 	if err != nil || len(data) != 1+8+1+1 || data[len(data)-1] != "[DONE]" {
 		t.Fatalf("%d events, %v: %q", len(data), err, data)
@@ -162,10 +162,10 @@ func TestAbort(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				resp, err := post(t, ctx, client(t), e.URL()+"/v1/chat/completions", streamed(chatBody))
+				resp, err := post(ctx, t, client(t), e.URL()+"/v1/chat/completions", streamed(chatBody))
 				if err == nil {
 					_, _ = events(t, resp.Body)
-					resp.Body.Close()
+					_ = resp.Body.Close()
 				}
 			}()
 			wait(t, e, func(c Counters, r []Record) bool { return c.InFlight == 1 })

@@ -31,16 +31,17 @@ func startExample(t *testing.T, name string) *Engine {
 // streamOf is the events of one stream, and how it ended.
 func streamOf(t *testing.T, e *Engine) ([]string, error) {
 	t.Helper()
-	resp, err := post(t, t.Context(), client(t), e.URL()+"/v1/chat/completions", streamed(chatBody))
+	resp, err := post(t.Context(), t, client(t), e.URL()+"/v1/chat/completions", streamed(chatBody))
 	if err != nil {
 		return nil, err
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	return events(t, resp.Body)
 }
 
 // Each example does what its first lines say.
 func TestExamples(t *testing.T) {
+	t.Parallel()
 	checks := map[string]func(t *testing.T, e *Engine){
 		"byte-exact.yaml": func(t *testing.T, e *Engine) {
 			d, err := streamOf(t, e)
@@ -124,8 +125,8 @@ func TestExamples(t *testing.T) {
 			var outcomes []string
 			for i := range 4 {
 				id := strings.Repeat("a", i+1)
-				ask(t, p, "/v1/completions", completion(longPrompt, "1"), hosted(engine.Prefill, id, e, 0)...)
-				_, h, _ := ask(t, e, "/v1/completions", completion(longPrompt, "2"), hosted(engine.Decode, id, p, 0)...)
+				ask(t, p, "/v1/completions", completion(longPrompt, "1"), hosted(engine.Prefill, id, e)...)
+				_, h, _ := ask(t, e, "/v1/completions", completion(longPrompt, "2"), hosted(engine.Decode, id, p)...)
 				outcomes = append(outcomes, h.Get(engine.HeaderKV))
 			}
 			if got := strings.Join(outcomes, ", "); got != "moved, moved, recomputed; checksum, moved" {
@@ -139,7 +140,7 @@ func TestExamples(t *testing.T) {
 			for range 9 {
 				ask(t, e, "/v1/completions", `{"prompt":"a"}`)
 			}
-			if _, err := exchangeRaw(t, e, http.MethodPost, "/v1/completions", `{"prompt":"a"}`); err == nil {
+			if err := exchangeRaw(t, e, http.MethodPost, "/v1/completions", `{"prompt":"a"}`); err == nil {
 				t.Error("the tenth request was answered")
 			}
 			for !e.Running() {

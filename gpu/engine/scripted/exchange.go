@@ -18,7 +18,7 @@ type exchange struct {
 	inc    *incarnation
 	w      http.ResponseWriter
 	r      *http.Request
-	ctx    context.Context //nolint:containedctx // the exchange is the request's scope
+	ctx    context.Context // the exchange is the request's scope
 	cancel context.CancelFunc
 	body   []byte
 	facts  facts
@@ -134,7 +134,7 @@ func (x *exchange) answer() error {
 	switch a := &x.act; {
 	case a.Die != nil:
 		x.stage = "dying"
-		x.engine().dieSoon(a.Die)
+		x.engine().dieSoon(x.ctx, a.Die)
 		<-x.ctx.Done()
 		return x.ctx.Err()
 	case a.Hang != nil:

@@ -28,7 +28,7 @@ type incarnation struct {
 	number     int
 	id         string // the engine id in transfer parameters; new at each start
 	started    time.Time
-	ctx        context.Context //nolint:containedctx // ends with the incarnation, which owns all that waits for it
+	ctx        context.Context // ends with the incarnation, which owns all that waits for it
 	cancel     context.CancelFunc
 	server     *http.Server
 	ln         net.Listener
@@ -220,7 +220,7 @@ func (inc *incarnation) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	x.run()
+	x.run() //nolint:contextcheck // the exchange carries the request's context
 }
 
 // pick chooses the rank of a request: the one it is pinned to, else the least

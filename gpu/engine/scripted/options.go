@@ -81,14 +81,14 @@ type Link struct {
 // not hide: X + (G-1)·max(0, X-C) for G groups that take X to move and C to
 // compute each.
 func (l Link) Exposed(tokens unit.Tokens, prefill time.Duration) time.Duration {
-	groups := time.Duration(max(l.Groups, 1))
-	var move time.Duration
+	groups := float64(max(l.Groups, 1))
+	var move float64 // seconds per group
 	if l.BytesPerSecond > 0 {
-		seconds := float64(tokens) * float64(l.TokenBytes) / float64(l.BytesPerSecond)
-		move = time.Duration(seconds*float64(time.Second)) / groups
+		move = float64(tokens) * float64(l.TokenBytes) / float64(l.BytesPerSecond) / groups
 	}
-	compute := prefill / groups
-	return l.Setup + move + (groups-1)*max(0, move-compute)
+	compute := prefill.Seconds() / groups
+	exposed := move + (groups-1)*max(0, move-compute)
+	return l.Setup + time.Duration(exposed*float64(time.Second))
 }
 
 // withDefaults fills in what is zero.

@@ -91,8 +91,7 @@ func scriptKeys() []string {
 			return
 		}
 		seen[t] = true
-		for i := range t.NumField() {
-			f := t.Field(i)
+		for f := range t.Fields() {
 			if key, _, _ := strings.Cut(f.Tag.Get("yaml"), ","); key != "" {
 				keys = append(keys, key)
 			}
@@ -143,7 +142,7 @@ func distance(a, b string) int {
 func (d *Duration) UnmarshalYAML(node ast.Node) error {
 	v, err := time.ParseDuration(strings.Trim(node.String(), `"'`))
 	if err != nil {
-		return &yaml.SyntaxError{Message: fmt.Sprintf("%s is no duration: write 250ms or 2s", node.String()), Token: node.GetToken()}
+		return &yaml.SyntaxError{Message: node.String() + " is no duration: write 250ms or 2s", Token: node.GetToken()}
 	}
 	*d = Duration(v)
 	return nil

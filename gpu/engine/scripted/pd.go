@@ -392,7 +392,7 @@ func (k *kvLeg) fault(j *job, reaction Fault, reason string) error {
 	case FailLeg:
 		return &problem{http.StatusInternalServerError, "InternalServerError", "Internal server error", ""}
 	case Die:
-		k.x.engine().dieSoon(&DieAction{})
+		k.x.engine().dieSoon(k.x.ctx, &DieAction{})
 		return &problem{http.StatusInternalServerError, "InternalServerError", "EngineCore encountered an issue.", ""}
 	case Recompute:
 	}

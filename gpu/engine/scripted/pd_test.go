@@ -15,13 +15,9 @@ import (
 const longPrompt = "The quick brown fox jumps over the lazy dog, again and again, until the prompt is long enough to fill several blocks."
 
 // hosted are the headers of a leg in Yardmaster's own handshake.
-func hosted(leg engine.Leg, transfer string, peer *Engine, epoch uint64) []string {
+func hosted(leg engine.Leg, transfer string, peer *Engine) []string {
 	p := engine.Peer{ID: "peer", Epoch: 0, Transfer: peer.Addr()}
-	h := []string{engine.HeaderLeg, leg.String(), engine.HeaderTransfer, transfer, engine.HeaderPeer, p.String()}
-	if epoch > 0 {
-		h = append(h, engine.HeaderEpoch, "9")
-	}
-	return h
+	return []string{engine.HeaderLeg, leg.String(), engine.HeaderTransfer, transfer, engine.HeaderPeer, p.String()}
 }
 
 func completion(prompt string, n string) string {
@@ -43,7 +39,7 @@ func TestHostedTransfer(t *testing.T) {
 			}
 			legs := map[engine.Leg]chan result{engine.Prefill: make(chan result, 1), engine.Decode: make(chan result, 1)}
 			send := func(leg engine.Leg, e, peer *Engine) {
-				status, header, body := ask(t, e, "/v1/completions", completion(longPrompt, "6"), hosted(leg, "00000000000000aa", peer, 0)...)
+				status, header, body := ask(t, e, "/v1/completions", completion(longPrompt, "6"), hosted(leg, "00000000000000aa", peer)...)
 				legs[leg] <- result{status, header, body}
 			}
 			if first == engine.Prefill {
@@ -112,7 +108,7 @@ func TestHostedTransferFails(t *testing.T) {
 			case tt.name == "prefill aborted":
 				conn := dial(t, p)
 				req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, p.URL()+"/v1/completions", strings.NewReader(completion(longPrompt, "6")))
-				h := hosted(engine.Prefill, "aa", d, 0)
+				h := hosted(engine.Prefill, "aa", d)
 				for i := 0; i < len(h); i += 2 {
 					req.Header.Set(h[i], h[i+1])
 				}
@@ -122,9 +118,9 @@ func TestHostedTransferFails(t *testing.T) {
 				wait(t, p, func(c Counters, _ []Record) bool { return c.InFlight == 1 })
 				_ = conn.Close()
 			case tt.prompt != "":
-				ask(t, p, "/v1/completions", completion(tt.prompt, "6"), hosted(engine.Prefill, "aa", d, 0)...)
+				ask(t, p, "/v1/completions", completion(tt.prompt, "6"), hosted(engine.Prefill, "aa", d)...)
 			}
-			status, header, a := ask(t, d, "/v1/completions", completion(longPrompt, "6"), hosted(engine.Decode, "aa", p, 0)...)
+			status, header, a := ask(t, d, "/v1/completions", completion(longPrompt, "6"), hosted(engine.Decode, "aa", p)...)
 			if status != tt.status || header.Get(engine.HeaderKV) != tt.kv {
 				t.Fatalf("%d %q, want %d %q", status, header.Get(engine.HeaderKV), tt.status, tt.kv)
 			}
@@ -167,7 +163,7 @@ func TestBadLegs(t *testing.T) {
 			t.Errorf("%s: %d", name, status)
 		}
 	}
-	h := hosted(engine.Decode, "aa", e, 0)
+	h := hosted(engine.Decode, "aa", e)
 	if status, _, _ := ask(t, e, "/v1/completions", `{"prompt":["a","b"]}`, h...); status != 400 {
 		t.Errorf("two prompts: %d", status)
 	}
@@ -301,7 +297,7 @@ func TestLinkExposed(t *testing.T) {
 	}
 	for _, tt := range tests {
 		l.Groups = tt.groups
-		if got := l.Exposed(unit.Tokens(100), tt.prefill); got != tt.want {
+		if got := l.Exposed(unit.Tokens(100), tt.prefill); got.Round(time.Microsecond) != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}

@@ -3,6 +3,7 @@ package scripted
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -502,9 +503,7 @@ func (r *rank) load() load {
 		held: r.cache.held(), capacity: r.cache.capacity, stats: r.stats,
 	}
 	l.stats.reasons = map[string]int{}
-	for k, v := range r.stats.reasons {
-		l.stats.reasons[k] = v
-	}
+	maps.Copy(l.stats.reasons, r.stats.reasons)
 	return l
 }
 

@@ -3,6 +3,8 @@ package scripted
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -281,7 +283,7 @@ func TestTurnsShareTokens(t *testing.T) {
 		answer := " bab mid"
 		turns = append(turns, message{"assistant", answer}, message{"user", "and?"})
 		second := Tokenize(render(turns, false))
-		want := append(first, Tokenize(answer)...)
+		want := slices.Concat(first, Tokenize(answer))
 		if cmp.Diff(want, second[:len(want)]) != "" {
 			t.Fatal("the second turn's tokens differ from the first's")
 		}
@@ -291,18 +293,19 @@ func TestTurnsShareTokens(t *testing.T) {
 // A text goes on the same way wherever it was cut.
 func TestGeneratorContinues(t *testing.T) {
 	whole := newGenerator("a prompt", 3)
-	var text string
+	var all strings.Builder
 	for range 6 {
-		text += whole.next()
+		all.WriteString(whole.next())
 	}
+	text := all.String()
 	for cut := 0; cut <= len(text); cut += 4 {
 		g := newGenerator("a prompt"+text[:cut], 3)
-		rest := ""
-		for len(rest) < len(text)-cut {
-			rest += g.next()
+		var rest strings.Builder
+		for rest.Len() < len(text)-cut {
+			rest.WriteString(g.next())
 		}
-		if rest != text[cut:] {
-			t.Errorf("after %d bytes: %q, want %q", cut, rest, text[cut:])
+		if rest.String() != text[cut:] {
+			t.Errorf("after %d bytes: %q, want %q", cut, rest.String(), text[cut:])
 		}
 	}
 	if newGenerator("a prompt", 4).next() == text[:4] {

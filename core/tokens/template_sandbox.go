@@ -24,13 +24,13 @@ import (
 const (
 	maxTemplate    = 64 << 10 // bytes of source
 	maxStatement   = 1024     // lexical tokens in one {{ }} or {% %}
-	maxMethodCalls = 12       // in one statement: the library evaluates x in x.f() twice
+	maxMethodCalls = 8        // in one statement: the library evaluates x in x.f() twice
 	maxBrackets    = 32       // depth within a statement
 	maxBlocks      = 64       // depth of statements
 	maxCalls       = 64       // depth of macro calls
 	maxValueDepth  = 32
 
-	budgetSteps = 500_000
+	budgetSteps = 200_000
 	budgetBytes = 4 << 20 // plus eight times the chat's own size
 	// budgetName is the variable that holds the budget; no template can spell it.
 	budgetName = "\x00budget"
@@ -106,30 +106,34 @@ func inspect(source string, cfg *config.Config) error {
 		return fmt.Errorf("%w: %d bytes of source, at most %d", ErrTemplateBudget, len(source), maxTemplate)
 	}
 	stream := lex.LexAll(source, cfg)
-	var statement, calls, brackets, blocks int
+	var statement, calls, brackets, blocks, dots int
 	var macro bool
 	for ; !stream.End(); stream.Next() {
 		t := stream.Current()
 		statement++
+		dots-- // one token behind a dot it is 1, two behind 0
 		switch t.Type {
 		case lex.BlockBegin, lex.VariableBegin:
-			statement, calls, brackets, macro = 0, 0, 0, false
+			statement, calls, brackets, dots, macro = 0, 0, 0, 0, false
 			if next := stream.Peek(); t.Type == lex.BlockBegin && next != nil {
 				macro = next.Val == "macro"
 				blocks += nesting(next.Val)
 			}
 		case lex.LeftParenthesis, lex.LeftBracket, lex.LeftBrace:
 			brackets++
+			if t.Type == lex.LeftParenthesis && dots == 0 {
+				calls++
+			}
 		case lex.RightParenthesis, lex.RightBracket, lex.RightBrace:
 			brackets--
 		case lex.Dot:
-			calls++
+			dots = 2
 		case lex.Multiply, lex.Power:
 			if !macro {
 				return fmt.Errorf("%w: line %d: %q is not available in chat templates", ErrTemplate, t.Line, t.Val)
 			}
 		}
-		if statement > maxStatement || calls > 4*maxMethodCalls || brackets > maxBrackets || blocks > maxBlocks {
+		if statement > maxStatement || calls > maxMethodCalls || brackets > maxBrackets || blocks > maxBlocks {
 			return fmt.Errorf("%w: line %d is too long or nested too deeply", ErrTemplateBudget, t.Line)
 		}
 	}

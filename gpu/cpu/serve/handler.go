@@ -329,7 +329,7 @@ func (h *Handler) tokenize(w http.ResponseWriter, r *http.Request) error {
 	var ids []int32
 	if req.Chat {
 		ids, err = h.render(r.Context(), &req.Request)
-	} else {
+	} else if err = h.checkBytes(len(req.Prompt)); err == nil {
 		ids = h.encode(req.Prompt, req.AddSpecialTokens)
 	}
 	if err != nil {

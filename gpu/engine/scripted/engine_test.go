@@ -2,10 +2,12 @@ package scripted
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -197,5 +199,56 @@ func wait(t *testing.T, e *Engine, ok func(Counters, []Record) bool) {
 	defer cancel()
 	if err := e.Await(ctx, ok); err != nil {
 		t.Fatalf("%v: %+v %+v", err, e.Counters(), e.Records(0))
+	}
+}
+
+// No body makes the engine panic or answer with anything but its statuses.
+func FuzzRequest(f *testing.F) {
+	for _, body := range []string{
+		chatBody, streamed(chatBody), `{"prompt":["a",[1,2]],"n":2,"stop":["x"]}`,
+		`{"prompt":"a","kv_transfer_params":{"do_remote_decode":true}}`, `{"messages":[{"role":"user","content":[{"text":"a"},7]}]}`,
+	} {
+		f.Add(true, []byte(body))
+		f.Add(false, []byte(body))
+	}
+	e := NewTest(f, func(o *Options) { o.MaxContext, o.KVBlocks, o.Records = 64, 8, 4 })
+	inc := e.current()
+	f.Fuzz(func(t *testing.T, chat bool, body []byte) {
+		if strings.Contains(string(body), "do_remote_prefill") {
+			return // would call out
+		}
+		path := "/v1/completions"
+		if chat {
+			path = "/v1/chat/completions"
+		}
+		w := httptest.NewRecorder()
+		inc.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, bytes.NewReader(body)))
+		switch w.Code {
+		case 200, 400, 404:
+		default:
+			t.Fatalf("status %d for %q", w.Code, body)
+		}
+	})
+}
+
+// BenchmarkStream is what the engine itself costs a benchmark of others: one
+// streamed answer of 64 tokens.
+func BenchmarkStream(b *testing.B) {
+	e := NewTest(b)
+	c := &http.Client{}
+	defer c.CloseIdleConnections()
+	b.ReportAllocs()
+	for b.Loop() {
+		req, err := http.NewRequestWithContext(b.Context(), http.MethodPost, e.URL()+"/v1/completions",
+			strings.NewReader(`{"prompt":"hello","max_tokens":64,"stream":true}`))
+		if err != nil {
+			b.Fatal(err)
+		}
+		resp, err := c.Do(req)
+		if err != nil {
+			b.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
 	}
 }

@@ -41,10 +41,13 @@ type facts struct {
 }
 
 func newExchange(inc *incarnation, w http.ResponseWriter, r *http.Request) (*exchange, bool) {
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(inc.e.opts.MaxBody)))
+	_ = control.SetReadDeadline(time.Time{})
 	x := &exchange{inc: inc, w: w, r: r, body: body, stage: "writing"}
 	x.ctx, x.cancel = context.WithCancel(r.Context())
-	x.out = output{x: x, control: http.NewResponseController(w)}
+	x.out = output{x: x, control: control}
 	x.rec = inc.e.record.begin(r, body, inc.number)
 	if err == nil {
 		return x, true

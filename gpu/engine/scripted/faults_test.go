@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/yardmaster/yardmaster/core/clock"
 )
 
 // exchangeRaw sends one request on a connection of its own and tells how that
@@ -206,13 +208,28 @@ func TestGivenText(t *testing.T) {
 	}
 }
 
+// armed waits until a timer of c will fire in d.
+func armed(t *testing.T, c *clock.Virtual, d time.Duration) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		if next, ok := c.Next(); ok && next == d {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no timer of %v", d)
+		}
+	}
+}
+
 // Idle connections are closed when the script says, and only idle ones.
 func TestIdleClose(t *testing.T) {
-	e := NewTest(t, YAML("server: {idle_close: 30ms}\nrules: [{match: {nth: [2]}, do: {delay: 90ms}}]"))
+	c := clock.NewVirtual(time.Unix(1_800_000_000, 0))
+	e := NewTest(t, YAML("server: {idle_close: 30s}\nrules: [{match: {nth: [2]}, do: {delay: 90s}}]"),
+		func(o *Options) { o.Clock = c })
 	conn := dial(t, e)
 	r := bufio.NewReader(conn)
-	for range 2 {
-		sendRaw(t, conn, http.MethodPost, "/v1/completions", `{"prompt":"hello","max_tokens":1}`)
+	send := func() { sendRaw(t, conn, http.MethodPost, "/v1/completions", `{"prompt":"hello","max_tokens":1}`) }
+	receive := func() {
 		resp, err := http.ReadResponse(r, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -220,11 +237,21 @@ func TestIdleClose(t *testing.T) {
 		_, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
 	}
+	send()
+	receive()
+	armed(t, c, 30*time.Second)
+	c.Advance(29 * time.Second)
+	send()
+	armed(t, c, 90*time.Second)
+	c.Advance(90 * time.Second)
+	receive()
+	armed(t, c, 30*time.Second)
+	c.Advance(30 * time.Second)
 	_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
 	if _, err := r.ReadByte(); !errors.Is(err, io.EOF) {
 		t.Errorf("idle connection ended with %v", err)
 	}
-	if c := e.Counters(); c.Conns != 1 || c.Served != 2 {
+	if c := e.Counters(); c.Conns != 1 || c.Received != 2 {
 		t.Errorf("%+v", c)
 	}
 }
@@ -329,21 +356,15 @@ func rawGet(t *testing.T, e *Engine, path string) (string, error) {
 }
 
 func TestHealthPhases(t *testing.T) {
-	e := NewTest(t, YAML(`health: [{for: 60ms, status: 503}, {status: 200}]`))
-	status := func() string {
-		raw, _ := rawGet(t, e, "/health")
-		return strings.Fields(raw + " - -")[1]
-	}
-	if s := status(); s != "503" {
-		t.Errorf("at first %s", s)
-	}
-	for range 2000 {
-		if status() == "200" {
-			return
+	c := clock.NewVirtual(time.Unix(1_800_000_000, 0))
+	e := NewTest(t, YAML(`health: [{for: 60s, status: 503}, {for: 1s}, {status: 500}]`), func(o *Options) { o.Clock = c })
+	for _, want := range []string{"503", "200", "500"} {
+		raw, err := rawGet(t, e, "/health")
+		if got := strings.Fields(raw + " - -")[1]; got != want {
+			t.Errorf("%s, want %s (%v)", got, want, err)
 		}
-		time.Sleep(time.Millisecond)
+		c.Advance(60 * time.Second)
 	}
-	t.Error("never healthy")
 }
 
 func TestHealthHangs(t *testing.T) {

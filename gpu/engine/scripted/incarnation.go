@@ -17,6 +17,7 @@ import (
 // Limits of the HTTP server, by the machine's clock.
 const (
 	headerTimeout = 30 * time.Second
+	bodyTimeout   = 60 * time.Second // from the headers to the end of the body
 	writeTimeout  = 60 * time.Second // a client that reads nothing for so long is gone
 	maxHeader     = 1 << 20
 )
@@ -236,8 +237,7 @@ func (inc *incarnation) pick(pinned int) *rank {
 	best, least := inc.ranks[first], -1
 	for i := range inc.ranks {
 		r := inc.ranks[(first+i)%len(inc.ranks)]
-		l := r.load()
-		if n := l.running + l.waiting; least < 0 || n < least {
+		if n := r.depth(); least < 0 || n < least {
 			best, least = r, n
 		}
 	}

@@ -66,6 +66,7 @@ type writer struct {
 
 // write answers with the choices, as a stream or whole.
 func (x *exchange) write(r *rank, j *job, kv *kvLeg, choices []*choice) error {
+	x.stage = "writing"
 	w := &writer{x: x, j: j, r: r, kv: kv, choices: choices}
 	prefix, object := "cmpl-", "text_completion"
 	if j.chat {

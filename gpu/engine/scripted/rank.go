@@ -488,6 +488,13 @@ func (r *rank) finish(s *seq, reason string) {
 	s.signal()
 }
 
+// depth is the number of sequences that run or wait.
+func (r *rank) depth() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.running) + len(r.waiting)
+}
+
 // load is what a rank holds at one instant.
 type load struct {
 	running, waiting int

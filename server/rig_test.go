@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"bufio"
 	"context"
 	"io"
 	"log/slog"
@@ -266,5 +265,3 @@ func cut(w http.ResponseWriter) {
 		_ = conn.Close()
 	}
 }
-
-var _ = bufio.NewReader

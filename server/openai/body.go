@@ -31,13 +31,14 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request, life *dispatch.Li
 		return nil, nil // the parser says what is missing
 	}
 	control := http.NewResponseController(w)
-	// The deadline must be off before the answer: the server watches the
-	// connection for the client's leaving, and a deadline looks like that.
 	_ = control.SetReadDeadline(time.Now().Add(a.cfg.BodyTimeout))
-	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
 	body, err := grow(r.Body, r.ContentLength, limit, life)
 	switch {
 	case err == nil:
+		// From here on the server watches the connection for the client's leaving,
+		// and a deadline looks like that. After an error it stays: net/http reads
+		// what is left of the body before it sends the answer.
+		_ = control.SetReadDeadline(time.Time{})
 		return body, nil
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, &errs.Error{Kind: errs.BadRequest, Client: fmt.Sprintf("the request body did not arrive within %v", a.cfg.BodyTimeout), Code: "body_timeout"}

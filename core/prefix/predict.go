@@ -21,7 +21,8 @@ type Cache struct {
 	nodes    []lruNode // nodes[0] is the list's sentinel
 	free     []int32
 	byHash   map[Hash]int32
-	scratch  []Hash
+	gained   []Hash // scratch
+	lost     []Hash // scratch
 
 	predicted, actual float64 // decaying sums of tokens, for Trust
 }
@@ -50,9 +51,12 @@ func (c *Cache) Capacity() unit.Blocks { return unit.Blocks(c.capacity) }
 // Touch records that the engine computes chain now: its blocks become the most
 // recent, the first block the most of all, so that a chain is forgotten from its
 // end. A chain longer than the capacity keeps its beginning.
-func (c *Cache) Touch(chain []Hash) {
+//
+// gained and lost are what was stored and removed; they are valid until the next
+// call.
+func (c *Cache) Touch(chain []Hash) (gained, lost []Hash) {
 	chain = chain[:min(len(chain), c.capacity)]
-	gained := c.scratch[:0]
+	gained = c.gained[:0]
 	for i := len(chain) - 1; i >= 0; i-- {
 		n, known := c.byHash[chain[i]]
 		if known {
@@ -64,7 +68,18 @@ func (c *Cache) Touch(chain []Hash) {
 		c.linkFirst(n)
 	}
 	c.index.Store(c.worker, gained)
-	c.shrink(gained[:0])
+	c.gained = gained
+	return gained, c.shrink()
+}
+
+// Known is the number of leading blocks of chain that the model holds.
+func (c *Cache) Known(chain []Hash) int {
+	for i, h := range chain {
+		if _, ok := c.byHash[h]; !ok {
+			return i
+		}
+	}
+	return len(chain)
 }
 
 // Report corrects the model: the engine served the first cached blocks of chain
@@ -82,7 +97,7 @@ func (c *Cache) Report(chain []Hash, predicted, cached unit.Blocks, tokens unit.
 		return
 	}
 	c.capacity = max(c.capacity-max(1, c.capacity/32), c.declared/8, 1)
-	c.shrink(c.scratch[:0])
+	c.shrink()
 }
 
 // Trust is the share of predicted hits that the engine bore out lately, 0 to 1;
@@ -103,7 +118,8 @@ func (c *Cache) Clear() {
 }
 
 // shrink forgets the oldest blocks over the capacity.
-func (c *Cache) shrink(lost []Hash) {
+func (c *Cache) shrink() (lost []Hash) {
+	lost = c.lost[:0]
 	for len(c.byHash) > c.capacity {
 		n := c.nodes[0].prev
 		h := c.nodes[n].hash
@@ -113,7 +129,8 @@ func (c *Cache) shrink(lost []Hash) {
 		lost = append(lost, h)
 	}
 	c.index.Remove(c.worker, lost)
-	c.scratch = lost[:0]
+	c.lost = lost
+	return lost
 }
 
 func (c *Cache) node(h Hash) int32 {

@@ -59,6 +59,7 @@ func (g *gen) mulQ4AVX512(rows int) {
 	g.p("block:")
 	g.p("VCVTPH2PS (DX), Z8")
 	g.p("VCVTPH2PS 32(DX), Z9")
+	g.prefetch(320)
 	for i := range 4 {
 		g.p("VMOVDQU64 %d(DX), Z26", 64+64*i)
 		g.p("VPSRLW $4, Z26, Z27")
@@ -96,6 +97,7 @@ func (g *gen) mulQ8AVX512(rows int) {
 	g.zeroAll("Z", 10, rows)
 	g.p("block:")
 	g.p("VCVTPH2PS (R14), Z8")
+	g.prefetch(512)
 	for i := range 8 {
 		g.p("VMOVDQU64 %d(DX), Z%d", 64*i, i)
 	}
@@ -111,6 +113,17 @@ func (g *gen) mulQ8AVX512(rows int) {
 	g.storeRows("Z", 10, rows)
 	g.nextTile(f, rows, "s", "c")
 	f.end()
+}
+
+// prefetchAhead is how far in front of the weights in use others are fetched:
+// the processor's own prefetching falls behind when a tile is tall.
+const prefetchAhead = 2048
+
+// prefetch fetches as many bytes as a block takes.
+func (g *gen) prefetch(bytes int) {
+	for at := 0; at < bytes; at += 64 {
+		g.p("PREFETCHT0 %d(DX)", prefetchAhead+at)
+	}
 }
 
 // dots adds the integer products of Z0 to Z7 with each row's 32 activations to

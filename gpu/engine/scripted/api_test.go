@@ -279,6 +279,7 @@ func TestControl(t *testing.T) {
 	if status, body := get(t, e, "POST", "/scripted/script", "rulez: []"); status != 400 || !strings.Contains(body, `did you mean "rules"?`) {
 		t.Errorf("bad script: %d %s", status, body)
 	}
+	wait(t, e, func(c Counters, _ []Record) bool { return c.InFlight == 0 })
 	if status, _ := get(t, e, "DELETE", "/scripted/record", ""); status != 204 || len(e.Records(0)) != 0 || e.Counters().Received != 0 {
 		t.Errorf("reset: %d, %+v", status, e.Counters())
 	}

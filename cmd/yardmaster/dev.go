@@ -52,8 +52,8 @@ Ctrl-C drains and ends it; a second one ends it at once.`,
 func (a *app) runDev(ctx context.Context, c *config.Config, once bool) error {
 	quit, force, signals := watchSignals(ctx)
 	defer signals.close()
-	stderr := &lockedWriter{w: a.errs}
-	a.errs = stderr
+	stderr := &lockedWriter{w: a.err}
+	a.err = stderr
 	p := assemble.NewProcess(a.version, a.logger(c.Log))
 	options, err := a.devOptions(quit, c)
 	if err != nil {
@@ -71,7 +71,7 @@ func (a *app) runDev(ctx context.Context, c *config.Config, once bool) error {
 		failed = a.ask(quit, dev.Gateway.URL(), dev.Model(), c.Dev.Ask)
 	}
 	if !once && failed == nil {
-		fmt.Fprintln(a.errs, "Ctrl-C ends it.")
+		fmt.Fprintln(a.err, "Ctrl-C ends it.")
 		failed = waitFor(quit, dev.Planner.Failed(), dev.Gateway.Failed())
 	}
 	return signals.outcome(errors.Join(failed, drain(force, c.Gateway.DrainTimeout, dev.Close)))
@@ -93,7 +93,7 @@ func (a *app) devOptions(ctx context.Context, c *config.Config) (assemble.DevOpt
 	case err == nil:
 		options.Engine = "cpu"
 	case c.Dev.Engine == "auto" && (errors.Is(err, fetch.ErrNoPip) || errors.Is(err, fetch.ErrDownload)) && ctx.Err() == nil:
-		fmt.Fprintf(a.errs, "yardmaster: no model: %s\nyardmaster: going on with the scripted engine, whose answers mean nothing\n", explain(err))
+		fmt.Fprintf(a.err, "yardmaster: no model: %s\nyardmaster: going on with the scripted engine, whose answers mean nothing\n", explain(err))
 		options.Engine = "scripted"
 	default:
 		return assemble.DevOptions{}, err

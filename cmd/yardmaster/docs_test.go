@@ -73,7 +73,7 @@ func TestDocumentsQuoteCommandsThatExist(t *testing.T) {
 // checkCommand looks a quoted command line up in the tree, and its flags.
 func checkCommand(t *testing.T, path, line string) {
 	t.Helper()
-	root := (&app{in: strings.NewReader(""), out: io.Discard, errs: io.Discard}).root()
+	root := (&app{in: strings.NewReader(""), out: io.Discard, err: io.Discard}).root()
 	c, rest, err := root.Find(strings.Fields(strings.ReplaceAll(line, "'", "")))
 	if err != nil || (c == root && !strings.HasPrefix(line, "-")) {
 		t.Errorf("%s quotes `yardmaster %s`: no such command (%v)", path, line, err)
@@ -92,7 +92,7 @@ func checkCommand(t *testing.T, path, line string) {
 // TestEveryCommandIsExplained walks the tree: each command that does something
 // says what, with an example whose commands and flags exist.
 func TestEveryCommandIsExplained(t *testing.T) {
-	root := (&app{in: strings.NewReader(""), out: io.Discard, errs: io.Discard}).root()
+	root := (&app{in: strings.NewReader(""), out: io.Discard, err: io.Discard}).root()
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
 		for _, sub := range c.Commands() {

@@ -18,6 +18,6 @@ var (
 )
 
 func main() {
-	a := &app{in: os.Stdin, out: os.Stdout, errs: os.Stderr, environ: os.Environ(), version: version, commit: commit}
+	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, environ: os.Environ(), version: version, commit: commit}
 	os.Exit(a.run(context.Background(), os.Args[1:]))
 }

@@ -45,7 +45,7 @@ A model that is there already is checked and not downloaded again.`,
 
 func (a *app) fetcher() (fetch.Fetcher, error) {
 	dir, err := fetch.DefaultDir()
-	return fetch.Fetcher{Dir: dir, Out: a.errs}, err
+	return fetch.Fetcher{Dir: dir, Out: a.err}, err
 }
 
 func completeModels(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

@@ -17,11 +17,11 @@ import (
 // app is one invocation: its streams, its environment, and what the global
 // flags said.
 type app struct {
-	in        io.Reader
-	out, errs io.Writer
-	environ   []string
-	version   string
-	commit    string
+	in       io.Reader
+	out, err io.Writer
+	environ  []string
+	version  string
+	commit   string
 
 	file  string // --config
 	began bool   // a command's own code was reached: errors are no longer usage
@@ -36,7 +36,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 		err = usage(err)
 	}
 	if err != nil && !errors.Is(err, errInterrupted) {
-		fmt.Fprintf(a.errs, "yardmaster: %s\n", explain(err))
+		fmt.Fprintf(a.err, "yardmaster: %s\n", explain(err))
 	}
 	return exitCode(err)
 }
@@ -61,7 +61,7 @@ Exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 not found,
 	}
 	root.SetIn(a.in)
 	root.SetOut(a.out)
-	root.SetErr(a.errs)
+	root.SetErr(a.err)
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.PersistentFlags().StringVar(&a.file, "config", "", "configuration file (YAML); "+config.EnvFile+" names one too")
 	root.AddCommand(a.benchCommand(), a.configCommand(), a.devCommand(), a.gatewayCommand(), a.modelCommand(), a.plannerCommand(), a.workerCommand(), a.versionCommand())
@@ -101,7 +101,7 @@ func (a *app) load(flags *config.Flags) (*config.Effective, error) {
 		return nil, err
 	}
 	for _, w := range e.Warnings {
-		fmt.Fprintf(a.errs, "yardmaster: warning: %s\n", w)
+		fmt.Fprintf(a.err, "yardmaster: warning: %s\n", w)
 	}
 	return e, nil
 }
@@ -132,7 +132,7 @@ func (a *app) logger(c config.Log) *slog.Logger {
 	}
 	opts := &slog.HandlerOptions{Level: level}
 	if c.Format == "json" {
-		return slog.New(slog.NewJSONHandler(a.errs, opts))
+		return slog.New(slog.NewJSONHandler(a.err, opts))
 	}
-	return slog.New(slog.NewTextHandler(a.errs, opts))
+	return slog.New(slog.NewTextHandler(a.err, opts))
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/tokens"
 	"github.com/yardmaster/yardmaster/core/unit"
 	"github.com/yardmaster/yardmaster/gpu/cpu/batch"
+	"github.com/yardmaster/yardmaster/gpu/cpu/gguf"
 	"github.com/yardmaster/yardmaster/gpu/cpu/model"
 	"github.com/yardmaster/yardmaster/gpu/cpu/pd"
 	"github.com/yardmaster/yardmaster/gpu/cpu/serve"
@@ -109,6 +110,22 @@ func (m *Model) text() error {
 		m.Template, err = tokens.ParseTemplate(source)
 	}
 	return err
+}
+
+// Vocab is the number of tokens of the model that setting means, without
+// loading it.
+func Vocab(setting string) (int, error) {
+	path, _, err := ModelPath(setting)
+	if err != nil {
+		return 0, err
+	}
+	f, err := gguf.Open(path)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", path, err)
+	}
+	defer f.Close() //nolint:errcheck // read only
+	v, err := serve.Vocab(f)
+	return len(v.Tokens), err
 }
 
 const (

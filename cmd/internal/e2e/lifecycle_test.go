@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yardmaster/yardmaster/core/measure"
 	"github.com/yardmaster/yardmaster/gpu/cpu/gguf/gguftest"
 	"github.com/yardmaster/yardmaster/gpu/launch"
 )
@@ -34,7 +35,7 @@ func TestADrainingWorkerFinishesItsStreams(t *testing.T) {
 	}
 	decode, _ := s.Worker("decode-0")
 	eventually(t, "all streams generate", func() bool {
-		return metric(t, c, decode.URL, "yardmaster_engine_running") == streams
+		return metric(t, c, decode.URL, measure.EngineRunning) == streams
 	})
 	s.Children()[1].Signal(syscall.SIGTERM)
 	running.Wait()

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/yardmaster/yardmaster/cmd/internal/assemble"
+	"github.com/yardmaster/yardmaster/core/measure"
 )
 
 // TestDisaggregatedTextIsAggregatedText asks the same greedy questions of a
@@ -35,10 +36,10 @@ func TestDisaggregatedTextIsAggregatedText(t *testing.T) {
 		}
 	}
 	decode, _ := s.Worker("decode-0")
-	if moved := metric(t, c, decode.URL, "yardmaster_transfer_bytes_total", `direction="received"`); moved == 0 {
+	if moved := metric(t, c, decode.URL, measure.TransferBytes, "received"); moved == 0 {
 		t.Error("no KV was moved")
 	}
-	if again := metric(t, c, decode.URL, "yardmaster_recomputes_total"); again != 0 {
+	if again := metric(t, c, decode.URL, measure.Recomputes); again != 0 {
 		t.Errorf("%v prompts were recomputed", again)
 	}
 	s.idle(t, c)

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/yardmaster/yardmaster/cmd/internal/assemble"
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
+	"github.com/yardmaster/yardmaster/cmd/internal/scrape"
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/measure"
 	"github.com/yardmaster/yardmaster/core/wire/eventstream"
@@ -201,42 +201,15 @@ func (a *answer) readStream(body io.Reader) {
 	}
 }
 
-// metric is the sum of a family's series on a process's /metrics whose labels
-// contain all of the given texts, e.g. `outcome="committed"`.
-func metric(t *testing.T, c *http.Client, url, name string, labels ...string) float64 {
+// metric is the sum of a family's series on a process's /metrics that have all
+// of the given label values.
+func metric(t *testing.T, c *http.Client, url string, d measure.Desc, values ...string) float64 {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/metrics", http.NoBody)
+	m, err := scrape.Read(t.Context(), c, url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := c.Do(req)
-	if err != nil {
-		t.Fatalf("%s of %s: %v", name, url, err)
-	}
-	defer resp.Body.Close() //nolint:errcheck // read only
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum := 0.0
-series:
-	for line := range strings.Lines(string(text)) {
-		rest, ok := strings.CutPrefix(line, name)
-		if !ok || (rest[0] != '{' && rest[0] != ' ') {
-			continue
-		}
-		for _, l := range labels {
-			if !strings.Contains(rest, l) {
-				continue series
-			}
-		}
-		value, err := strconv.ParseFloat(strings.TrimSpace(rest[strings.LastIndexByte(strings.TrimSpace(rest), ' ')+1:]), 64)
-		if err != nil {
-			t.Fatalf("%s: %v", line, err)
-		}
-		sum += value
-	}
-	return sum
+	return m.Sum(d, values...)
 }
 
 // eventually waits for what must come true, however busy the machine.
@@ -255,8 +228,8 @@ func (s *stack) idle(t *testing.T, c *http.Client) {
 	t.Helper()
 	for _, g := range []*assemble.Gateway{s.Gateway, s.aggregating} {
 		eventually(t, "a gateway has nothing in flight", func() bool {
-			return g.Load().InFlight() == 0 && metric(t, c, g.URL(), "yardmaster_requests_in_flight") == 0 &&
-				metric(t, c, g.URL(), "yardmaster_worker_in_flight") == 0
+			return g.Load().InFlight() == 0 && metric(t, c, g.URL(), measure.RequestsInFlight) == 0 &&
+				metric(t, c, g.URL(), measure.WorkerInFlight) == 0
 		})
 	}
 	for _, child := range s.Children() {
@@ -266,9 +239,9 @@ func (s *stack) idle(t *testing.T, c *http.Client) {
 		}
 		var held string
 		eventually(t, child.Name()+" holds nothing", func() bool {
-			used := metric(t, c, w.URL, "yardmaster_kv_blocks_used")
-			free := metric(t, c, w.URL, "yardmaster_kv_blocks_free")
-			running := metric(t, c, w.URL, "yardmaster_engine_running") + metric(t, c, w.URL, "yardmaster_engine_waiting")
+			used := metric(t, c, w.URL, measure.KVBlocksUsed)
+			free := metric(t, c, w.URL, measure.KVBlocksFree)
+			running := metric(t, c, w.URL, measure.EngineRunning) + metric(t, c, w.URL, measure.EngineWaiting)
 			held = fmt.Sprintf("used %v, free %v of %v, running %v", used, free, w.Capacity.KVBlocks, running)
 			return used == 0 && running == 0 && free == float64(w.Capacity.KVBlocks)
 		})

@@ -199,7 +199,8 @@ func (b *bpe) offer(s *scratch, left, right int32) {
 }
 
 func (s *scratch) push(c candidate) {
-	q := append(s.queue, c)
+	s.queue = append(s.queue, c)
+	q := s.queue
 	i := len(q) - 1
 	for i > 0 {
 		parent := (i - 1) / 2
@@ -209,7 +210,6 @@ func (s *scratch) push(c candidate) {
 		q[i], q[parent] = q[parent], q[i]
 		i = parent
 	}
-	s.queue = q
 }
 
 func (s *scratch) pop() candidate {

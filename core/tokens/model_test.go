@@ -41,7 +41,7 @@ var loadSmolLM2 = sync.OnceValues(func() (Vocab, error) {
 	if err != nil {
 		return Vocab{}, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	kv, err := readMetadata(bufio.NewReaderSize(f, 1<<20))
 	if err != nil {
 		return Vocab{}, fmt.Errorf("%s: %w", path, err)

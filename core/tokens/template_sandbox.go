@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/nikolalohinski/gonja/v2/builtins"
-	"github.com/nikolalohinski/gonja/v2/builtins/control_structures"
+	controlStructures "github.com/nikolalohinski/gonja/v2/builtins/control_structures"
 	"github.com/nikolalohinski/gonja/v2/config"
 	"github.com/nikolalohinski/gonja/v2/exec"
 	"github.com/nikolalohinski/gonja/v2/nodes"
@@ -132,6 +133,7 @@ func inspect(source string, cfg *config.Config) error {
 			if !macro {
 				return fmt.Errorf("%w: line %d: %q is not available in chat templates", ErrTemplate, t.Line, t.Val)
 			}
+		default:
 		}
 		if statement > maxStatement || calls > maxMethodCalls || brackets > maxBrackets || blocks > maxBlocks {
 			return fmt.Errorf("%w: line %d is too long or nested too deeply", ErrTemplateBudget, t.Line)
@@ -358,8 +360,8 @@ func macroParser(p, args *parser.Parser) (nodes.ControlStructure, error) {
 		return b.spend(1)
 	}
 	leave := func(_ *exec.Renderer, b *budget) error { b.depth--; return nil }
-	body := append([]nodes.Node{guardNode(macro.Position(), enter)}, macro.Wrapper.Nodes...)
-	macro.Wrapper.Nodes = append(body, guardNode(macro.Position(), leave))
+	macro.Wrapper.Nodes = slices.Concat(
+		[]nodes.Node{guardNode(macro.Position(), enter)}, macro.Wrapper.Nodes, []nodes.Node{guardNode(macro.Position(), leave)})
 	return macro, nil
 }
 

@@ -33,7 +33,7 @@ func capture(t *testing.T, name string) (request, response []byte) {
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	defer r.Body.Close()
+	defer func() { _ = r.Body.Close() }()
 	if response, err = io.ReadAll(r.Body); err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -186,9 +187,7 @@ func chatFields(lp *chatLogprobs) reader {
 		"audio":                  refuse("audio", "audio"),
 		"modalities":             readModalities,
 	}
-	for name, read := range commonFields {
-		known[name] = read
-	}
+	maps.Copy(known, commonFields)
 	return known
 }
 
@@ -215,9 +214,7 @@ var completionFields = func() reader {
 		},
 		"prompt_embeds": refuse("prompt_embeds", "prompt_embeds"),
 	}
-	for name, read := range commonFields {
-		known[name] = read
-	}
+	maps.Copy(known, commonFields)
 	return known
 }()
 
@@ -481,13 +478,14 @@ func readPrompts(r *Request, v value) error {
 	default:
 		return v.wrong("a string, an array of strings, token ids or arrays of token ids")
 	}
-	switch first := elementKind(v.raw); first {
+	switch elementKind(v.raw) {
 	case '0':
 		ids, err := v.ids(maxPromptTokens)
 		r.Prompts = []Prompt{{IDs: ids}}
 		return err
 	case ']':
 		return bad("prompt", "prompt must not be empty")
+	default:
 	}
 	return v.items(maxPrompts, func(_ int, item value) error {
 		var p Prompt

@@ -72,7 +72,7 @@ func TestPromptShapes(t *testing.T) {
 
 // Small bodies that ask for much are answered at once.
 func TestHostileBodies(t *testing.T) {
-	many := func(s string, n int) string { return strings.Repeat(s, n) }
+	many := strings.Repeat
 	for name, body := range map[string]string{
 		"stops":   `{"model":"m","messages":[{"role":"u"}],"stop":[` + many(`"a",`, 500_000) + `"a"]}`,
 		"depth":   `{"model":"m","messages":` + many("[", 200_000),

@@ -53,8 +53,9 @@ func kindName(k jsontext.Kind) string {
 		return "an object"
 	case '[':
 		return "an array"
+	default:
+		return "nothing"
 	}
-	return "nothing"
 }
 
 func (v value) str() (string, error) {
@@ -83,8 +84,9 @@ func (v value) boolean() (bool, error) {
 		return true, nil
 	case 'f':
 		return false, nil
+	default:
+		return false, v.wrong("a boolean")
 	}
-	return false, v.wrong("a boolean")
 }
 
 // number is a finite number within [lo, hi].

@@ -209,17 +209,16 @@ func TestClientGone(t *testing.T) {
 			t.Cleanup(func() { close(g.open) })
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			start := func(extra string) chan *http.Response {
+			start := func(extra string) chan io.ReadCloser {
 				r, _ := http.NewRequestWithContext(ctx, http.MethodPost, y.URL+"/v1/completions",
 					strings.NewReader(`{"model":"toy","prompt":"abc","max_tokens":400,"ignore_eos":true`+extra+"}"))
-				got := make(chan *http.Response, 1)
+				got := make(chan io.ReadCloser, 1)
 				go func() {
-					resp, err := y.Client().Do(r)
+					resp, err := y.Client().Do(r) //nolint:bodyclose // its reader closes it, if there is one
 					if err != nil {
-						got <- nil
-						return
+						return // it was given up
 					}
-					got <- resp
+					got <- resp.Body
 				}()
 				return got
 			}
@@ -232,11 +231,11 @@ func TestClientGone(t *testing.T) {
 				for range 20 {
 					g.open <- struct{}{}
 				}
-				resp := <-got
-				if line, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil || !strings.HasPrefix(line, "data: ") {
+				body := <-got
+				if line, err := bufio.NewReader(body).ReadString('\n'); err != nil || !strings.HasPrefix(line, "data: ") {
 					t.Fatalf("%q, %v", line, err)
 				}
-				defer resp.Body.Close()
+				defer func() { _ = body.Close() }()
 			case "whole":
 				start("")
 				eventually(t, "first step", func() bool { return g.steps.Load() == 1 })
@@ -315,7 +314,7 @@ func TestBusy(t *testing.T) {
 		wg.Go(func() {
 			r, _ := http.NewRequestWithContext(ctx, http.MethodPost, y.URL+"/v1/chat/completions", strings.NewReader(ask+"}"))
 			if resp, err := y.Client().Do(r); err == nil {
-				resp.Body.Close()
+				_ = resp.Body.Close()
 			}
 		})
 	}
@@ -343,7 +342,7 @@ func TestDrain(t *testing.T) {
 			return
 		}
 		b, _ := io.ReadAll(resp.Body)
-		resp.Body.Close()
+		_ = resp.Body.Close()
 		running <- string(b)
 	}()
 	eventually(t, "it runs", func() bool { return g.steps.Load() > 0 })
@@ -375,7 +374,7 @@ func (y *toy) get(t *testing.T, path string) (int, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	b, _ := io.ReadAll(resp.Body)
 	return resp.StatusCode, string(b)
 }

@@ -113,7 +113,7 @@ func TestRefusalsBeforeTheBody(t *testing.T) {
 			t.Fatal(err)
 		}
 		b, _ := io.ReadAll(resp.Body)
-		resp.Body.Close()
+		_ = resp.Body.Close()
 		if resp.StatusCode != tt.status || resp.Header.Get(engine.HeaderReason) != tt.reason || !strings.HasPrefix(string(b), `{"error":{"message":"`) {
 			t.Errorf("%s %s: %d %v %s", tt.method, tt.path, resp.StatusCode, resp.Header, b)
 		}

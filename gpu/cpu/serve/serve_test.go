@@ -89,7 +89,14 @@ func newToy(t *testing.T, runner batchtest.Runner, change ...func(*Options, *bat
 	return &toy{s, h, e, tok}
 }
 
-func (y *toy) post(t *testing.T, path, body string, header ...string) *http.Response {
+// answered is a response whose body the test's end closes.
+type answered struct {
+	StatusCode int
+	Header     http.Header
+	Body       io.Reader
+}
+
+func (y *toy) post(t *testing.T, path, body string, header ...string) answered {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, y.URL+path, strings.NewReader(body))
 	if err != nil {
@@ -103,8 +110,8 @@ func (y *toy) post(t *testing.T, path, body string, header ...string) *http.Resp
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { resp.Body.Close() })
-	return resp
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	return answered{resp.StatusCode, resp.Header, resp.Body}
 }
 
 func (y *toy) body(t *testing.T, path, body string, header ...string) (int, string) {

@@ -17,7 +17,7 @@ func TestVocabOfModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	v, err := Vocab(f)
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -303,6 +304,46 @@ func TestStreamFailsHonestly(t *testing.T) {
 	if !strings.HasSuffix(string(b), `"code":"draining"}}`+"\n\n") {
 		t.Errorf("no error event at the end: %s", b[max(0, len(b)-200):])
 	}
+}
+
+// The headers and the role are there before the first token is.
+func TestHeadersAtOnce(t *testing.T) {
+	g := &gate{open: make(chan struct{})}
+	y := newToy(t, batchtest.Runner{OnForward: g.step})
+	t.Cleanup(func() { close(g.open) })
+	resp := y.post(t, "/v1/chat/completions", ask+`,"max_tokens":2,"stream":true}`)
+	line, err := bufio.NewReader(resp.Body).ReadString('\n')
+	if err != nil || !strings.Contains(line, `"delta":{"role":"assistant","content":""}`) {
+		t.Errorf("%q, %v", line, err)
+	}
+	resp = y.post(t, "/v1/completions", `{"model":"toy","prompt":"x","stream":true}`)
+	if resp.StatusCode != 200 {
+		t.Errorf("status %d", resp.StatusCode)
+	}
+}
+
+// A client that stops reading is gone when its patience, not ours, ends.
+func TestStalledClient(t *testing.T) {
+	y := newToy(t, batchtest.Runner{}, func(s *Options, e *batch.Options) {
+		s.WriteTimeout, s.MaxModelLen, e.KVBlocks = 100*time.Millisecond, 1<<16, 1<<12
+	})
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", y.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetReadBuffer(4096)
+	}
+	body := `{"model":"toy","prompt":"x","max_tokens":60000,"ignore_eos":true,"stream":true,"logprobs":20}`
+	if _, err := fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it runs", func() bool { return y.handler.Running() == 1 })
+	eventually(t, "it was given up", func() bool {
+		s := y.engine.Stats()
+		return y.handler.Running() == 0 && s.Running == 0 && s.BlocksFree == s.BlocksTotal
+	})
 }
 
 func TestBusy(t *testing.T) {

@@ -102,3 +102,48 @@ var (
 	// Recomputes counts decode legs that computed the prompt themselves.
 	Recomputes = Desc{Name: "yardmaster_recomputes_total", Type: CounterType, Labels: []string{"reason"}, Help: "Prompts recomputed on the decode worker because a transfer failed."}
 )
+
+// Gateway: what it guesses of the caches of engines that publish no KV events.
+var (
+	// PrefixPredicted counts prompt tokens that a worker was believed to hold, of
+	// requests whose engine then said how many it held.
+	PrefixPredicted = Desc{Name: "yardmaster_prefix_predicted_tokens_total", Type: CounterType, Labels: []string{"worker"}, MaxSeries: 4096, Help: "Prompt tokens predicted to be in the prefix cache of an engine that publishes no events, of requests for which it reports cached tokens."}
+	// PrefixReported counts what they then reported, for the same requests.
+	PrefixReported = Desc{Name: "yardmaster_prefix_reported_tokens_total", Type: CounterType, Labels: []string{"worker"}, MaxSeries: 4096, Help: "Cached prompt tokens reported by an engine that publishes no events."}
+	// PrefixTrust is the share of recent predictions that came true.
+	PrefixTrust = Desc{Name: "yardmaster_prefix_prediction_trust_ratio", Type: GaugeType, Labels: []string{"worker"}, MaxSeries: 4096, Help: "Share of the recently predicted cached tokens that the engine reported."}
+	// PrefixDegraded is 1 while predictions for a worker are mostly wrong.
+	PrefixDegraded = Desc{Name: "yardmaster_prefix_prediction_degraded", Type: GaugeType, Labels: []string{"worker"}, MaxSeries: 4096, Help: "1 while predicted and reported cached tokens of the worker part."}
+)
+
+// Prefix index, at a planner or gateway.
+var (
+	// PrefixBlocks counts distinct blocks in the index.
+	PrefixBlocks = Desc{Name: "yardmaster_prefix_index_blocks", Type: GaugeType, Help: "Distinct KV blocks in the prefix index."}
+	// PrefixPairs counts what workers hold: a block that two hold counts twice.
+	PrefixPairs = Desc{Name: "yardmaster_prefix_index_holders", Type: GaugeType, Help: "Pairs of a KV block and a worker that holds it."}
+	// PrefixBytes is the memory the index really uses.
+	PrefixBytes = Desc{Name: "yardmaster_prefix_index_bytes", Type: GaugeType, Help: "Memory used by the prefix index."}
+	// PrefixForgotten counts pairs given up for the byte budget.
+	PrefixForgotten = Desc{Name: "yardmaster_prefix_index_forgotten_total", Type: CounterType, Help: "Pairs of block and worker forgotten to stay within the byte budget."}
+	// PrefixWorkers counts workers whose KV events are followed, by state: exact, or
+	// degraded while events are missing.
+	PrefixWorkers = Desc{Name: "yardmaster_prefix_workers", Type: GaugeType, Labels: []string{"state"}, Help: "Workers whose KV events are followed; degraded ones lack some."}
+	// PrefixFrames counts frames of KV events by outcome: applied, old, gap,
+	// mismatch, unattached, no_room.
+	PrefixFrames = Desc{Name: "yardmaster_prefix_frames_total", Type: CounterType, Labels: []string{"outcome"}, Help: "Frames of KV events by what became of them."}
+)
+
+// Prefix feed, at a worker.
+var (
+	// FeedBlocks counts the blocks that the engine is believed to hold.
+	FeedBlocks = Desc{Name: "yardmaster_feed_blocks", Type: GaugeType, Help: "KV blocks that the engine's events say it holds."}
+	// FeedFrames counts frames sent to the planner, repairs included.
+	FeedFrames = Desc{Name: "yardmaster_feed_frames_total", Type: CounterType, Help: "Frames of KV events sent to the planner."}
+	// FeedRepairs counts the times that the planner was told anew what the engine
+	// holds.
+	FeedRepairs = Desc{Name: "yardmaster_feed_repairs_total", Type: CounterType, Help: "Times the planner was told anew what the engine holds."}
+	// FeedGaps counts losses of the engine's events by how they ended: replayed,
+	// cleared.
+	FeedGaps = Desc{Name: "yardmaster_feed_gaps_total", Type: CounterType, Labels: []string{"outcome"}, Help: "Times that events of the engine were missing, by how it ended."}
+)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -12,12 +13,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/netutil"
+
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
 	"github.com/yardmaster/yardmaster/cmd/internal/fetch"
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/route"
 	"github.com/yardmaster/yardmaster/core/tokens"
 	"github.com/yardmaster/yardmaster/core/unit"
+	"github.com/yardmaster/yardmaster/gpu/collect"
 	"github.com/yardmaster/yardmaster/gpu/cpu/batch"
 	"github.com/yardmaster/yardmaster/gpu/cpu/gguf"
 	"github.com/yardmaster/yardmaster/gpu/cpu/model"
@@ -215,8 +219,13 @@ func (h *cpuHost) listenTransfer(ctx context.Context, p Process, c config.Worker
 	return err
 }
 
-// headerTimeout is how long a gateway may take to send a request's header.
-const headerTimeout = 10 * time.Second
+// Limits of the API's listener. Gateways are its only clients; each keeps a
+// connection a request.
+const (
+	headerTimeout = 10 * time.Second
+	idleTimeout   = 2 * time.Minute
+	maxConns      = 16384
+)
 
 // serve opens the API on ln.
 func (h *cpuHost) serve(p Process, m *Model, ln net.Listener) (err error) {
@@ -228,8 +237,11 @@ func (h *cpuHost) serve(p Process, m *Model, ln net.Listener) (err error) {
 	if err != nil {
 		return err
 	}
-	h.http = &http.Server{Handler: withMetrics(p, h.handler), ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: 64 << 10}
-	go func() { h.served <- h.http.Serve(ln) }()
+	h.http = &http.Server{
+		Handler: withMetrics(p, h.handler), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(p.Log.Handler(), slog.LevelDebug),
+	}
+	go func() { h.served <- h.http.Serve(netutil.LimitListener(ln, maxConns)) }()
 	return nil
 }
 
@@ -264,6 +276,10 @@ func (h *cpuHost) stats() fleet.Stats {
 		out.DecodeStepSeconds = fleet.Report(s.DecodeStep.Seconds())
 	}
 	return out
+}
+
+func (h *cpuHost) sources() []collect.Source {
+	return []collect.Source{collect.CPU{Cache: h.engine.Cache()}}
 }
 
 func (h *cpuHost) drain(ctx context.Context) error { return h.handler.Drain(ctx) }

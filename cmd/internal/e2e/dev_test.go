@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -72,7 +73,7 @@ func startDev(t *testing.T, args ...string) *dev {
 // children are the processes that dev started.
 func (d *dev) children(t *testing.T) []string {
 	t.Helper()
-	pids, err := exec.CommandContext(t.Context(), "pgrep", "-P", fmt.Sprint(d.cmd.Process.Pid)).Output()
+	pids, err := exec.CommandContext(t.Context(), "pgrep", "-P", strconv.Itoa(d.cmd.Process.Pid)).Output()
 	if err != nil {
 		t.Skipf("cannot list processes: %v", err)
 	}

@@ -3,8 +3,8 @@
 // [Open] checks the whole header before it returns: every count, length,
 // alignment and tensor range is compared with the size of the file, so that
 // what a [File] hands out lies inside it. A damaged or hostile file is refused
-// with an [Error] that names the byte offset. No single allocation is larger
-// than the file, and none is made on the word of a count alone.
+// with an [Error] that names the byte offset. Nothing is allocated on the word
+// of a count: memory is bounded by the bytes that are really there.
 //
 // Metadata stays in its encoded form until it is asked for; tensors stay in
 // the file. [Dequantize] defines what the bytes of each tensor type mean.

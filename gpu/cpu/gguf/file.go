@@ -168,10 +168,10 @@ func (f *File) Float(key string) (x float64, ok bool) {
 }
 
 // Strings is the array of strings at key, a fresh slice. ok is false if there
-// is none.
+// is none, or if it would take more memory than the whole file.
 func (f *File) Strings(key string) (list []string, ok bool) {
 	v, ok := f.values[key]
-	if !ok || v.kind != kindArray || v.elem != kindString {
+	if !ok || v.kind != kindArray || v.elem != kindString || int64(v.count) > f.size/stringHeader {
 		return nil, false
 	}
 	text := string(f.head[v.at:v.end]) // one allocation under all elements
@@ -185,17 +185,21 @@ func (f *File) Strings(key string) (list []string, ok bool) {
 	return list, true
 }
 
+// stringHeader is the memory of a string beside its bytes.
+const stringHeader = 16
+
 // Ints is the array of integers at key, a fresh slice. ok is false if there is
-// none or if one of them does not fit.
+// none, if one of them does not fit, or if all would take more memory than the
+// whole file.
 func (f *File) Ints(key string) (list []int64, ok bool) { return array(f, key, integer) }
 
 // Floats is the array of numbers at key, a fresh slice. ok is false if there is
-// none.
+// none, or if it would take more memory than the whole file.
 func (f *File) Floats(key string) (list []float64, ok bool) { return array(f, key, number) }
 
 func array[T any](f *File, key string, decode func(kind, []byte) (T, bool)) ([]T, bool) {
 	v, ok := f.values[key]
-	if !ok || v.kind != kindArray || v.elem.width() == 0 {
+	if !ok || v.kind != kindArray || v.elem.width() == 0 || int64(v.count) > f.size/8 {
 		return nil, false
 	}
 	width := v.elem.width()

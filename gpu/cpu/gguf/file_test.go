@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -242,6 +243,37 @@ func TestHostile(t *testing.T) {
 				t.Errorf("error %v, want %v with %q at %d", err, tt.kind, tt.want, tt.offset)
 			}
 		})
+	}
+}
+
+// TestBoundedMemory opens small files that claim to be large.
+func TestBoundedMemory(t *testing.T) {
+	le := binary.LittleEndian
+	var w gguftest.Writer
+	w.Key("bytes", make([]bool, 1<<16))
+	w.Key("words", make([]string, 1<<12))
+	honest := w.Bytes()
+	absurd := append([]byte("GGUF\x03\x00\x00\x00"), make([]byte, 8)...)
+	absurd = le.AppendUint64(absurd, 1)
+	absurd = append(absurd, 1, 0, 0, 0, 0, 0, 0, 0, 'k', 9, 0, 0, 0, 4, 0, 0, 0)
+	absurd = le.AppendUint64(absurd, 1<<40)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range 10 {
+		if _, err := read(absurd); err == nil {
+			t.Fatal("an array of 2^40 numbers was accepted")
+		}
+	}
+	f := mustRead(t, honest)
+	if _, ok := f.Ints("bytes"); ok {
+		t.Error("numbers of eight times the file's size")
+	}
+	if _, ok := f.Strings("words"); !ok {
+		t.Error("words refused that fit")
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 10*uint64(len(honest)) {
+		t.Errorf("%d bytes allocated for files of %d", n, len(honest))
 	}
 }
 

@@ -32,8 +32,9 @@ type job struct {
 	stop     bool
 }
 
-// spins is how often a thread looks before it sleeps: about 20 to 50
-// microseconds, longer than the gaps within a pass.
+// spins is how often a thread looks before it sleeps: about 10 microseconds,
+// longer than most gaps within a pass. Looking longer loses where processors
+// are shared, for it keeps them from those that are waited for.
 const spins = 20_000
 
 // NewTeam starts a team of threads threads, at least one. The caller closes it.

@@ -1321,6 +1321,428 @@ func (*LeaveResponse) Descriptor() ([]byte, []int) {
 	return file_core_wire_control_control_proto_rawDescGZIP(), []int{20}
 }
 
+// PrefixFrame is one step of the prefix state; see core/prefix.Frame. It is
+// what workers send and what the entries of the Raft group prefix hold.
+type PrefixFrame struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          uint32                 `protobuf:"varint,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Worker        string                 `protobuf:"bytes,2,opt,name=worker,proto3" json:"worker,omitempty"`
+	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	First         uint64                 `protobuf:"varint,4,opt,name=first,proto3" json:"first,omitempty"` // changes told, by the worker's own count from 1
+	Last          uint64                 `protobuf:"varint,5,opt,name=last,proto3" json:"last,omitempty"`
+	Cleared       bool                   `protobuf:"varint,6,opt,name=cleared,proto3" json:"cleared,omitempty"` // the cache was emptied first
+	Stores        []uint64               `protobuf:"fixed64,7,rep,packed,name=stores,proto3" json:"stores,omitempty"`
+	Removes       []uint64               `protobuf:"fixed64,8,rep,packed,name=removes,proto3" json:"removes,omitempty"`
+	Repair        uint64                 `protobuf:"varint,9,opt,name=repair,proto3" json:"repair,omitempty"`
+	Part          uint32                 `protobuf:"varint,10,opt,name=part,proto3" json:"part,omitempty"`
+	Buckets       []uint64               `protobuf:"fixed64,11,rep,packed,name=buckets,proto3" json:"buckets,omitempty"` // a set of 256: none or 4 words
+	Sum           uint64                 `protobuf:"fixed64,12,opt,name=sum,proto3" json:"sum,omitempty"`                // of all the worker holds afterwards
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PrefixFrame) Reset() {
+	*x = PrefixFrame{}
+	mi := &file_core_wire_control_control_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PrefixFrame) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PrefixFrame) ProtoMessage() {}
+
+func (x *PrefixFrame) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PrefixFrame.ProtoReflect.Descriptor instead.
+func (*PrefixFrame) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *PrefixFrame) GetKind() uint32 {
+	if x != nil {
+		return x.Kind
+	}
+	return 0
+}
+
+func (x *PrefixFrame) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *PrefixFrame) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *PrefixFrame) GetFirst() uint64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *PrefixFrame) GetLast() uint64 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
+func (x *PrefixFrame) GetCleared() bool {
+	if x != nil {
+		return x.Cleared
+	}
+	return false
+}
+
+func (x *PrefixFrame) GetStores() []uint64 {
+	if x != nil {
+		return x.Stores
+	}
+	return nil
+}
+
+func (x *PrefixFrame) GetRemoves() []uint64 {
+	if x != nil {
+		return x.Removes
+	}
+	return nil
+}
+
+func (x *PrefixFrame) GetRepair() uint64 {
+	if x != nil {
+		return x.Repair
+	}
+	return 0
+}
+
+func (x *PrefixFrame) GetPart() uint32 {
+	if x != nil {
+		return x.Part
+	}
+	return 0
+}
+
+func (x *PrefixFrame) GetBuckets() []uint64 {
+	if x != nil {
+		return x.Buckets
+	}
+	return nil
+}
+
+func (x *PrefixFrame) GetSum() uint64 {
+	if x != nil {
+		return x.Sum
+	}
+	return 0
+}
+
+// FeedRequest is what a worker says on its feed: who it is, once, and frames.
+type FeedRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Body:
+	//
+	//	*FeedRequest_Hello
+	//	*FeedRequest_Frame
+	Body          isFeedRequest_Body `protobuf_oneof:"body"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FeedRequest) Reset() {
+	*x = FeedRequest{}
+	mi := &file_core_wire_control_control_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FeedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FeedRequest) ProtoMessage() {}
+
+func (x *FeedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FeedRequest.ProtoReflect.Descriptor instead.
+func (*FeedRequest) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *FeedRequest) GetBody() isFeedRequest_Body {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
+func (x *FeedRequest) GetHello() *FeedHello {
+	if x != nil {
+		if x, ok := x.Body.(*FeedRequest_Hello); ok {
+			return x.Hello
+		}
+	}
+	return nil
+}
+
+func (x *FeedRequest) GetFrame() *PrefixFrame {
+	if x != nil {
+		if x, ok := x.Body.(*FeedRequest_Frame); ok {
+			return x.Frame
+		}
+	}
+	return nil
+}
+
+type isFeedRequest_Body interface {
+	isFeedRequest_Body()
+}
+
+type FeedRequest_Hello struct {
+	Hello *FeedHello `protobuf:"bytes,1,opt,name=hello,proto3,oneof"`
+}
+
+type FeedRequest_Frame struct {
+	Frame *PrefixFrame `protobuf:"bytes,2,opt,name=frame,proto3,oneof"`
+}
+
+func (*FeedRequest_Hello) isFeedRequest_Body() {}
+
+func (*FeedRequest_Frame) isFeedRequest_Body() {}
+
+// FeedHello opens a feed.
+type FeedHello struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Worker        string                 `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FeedHello) Reset() {
+	*x = FeedHello{}
+	mi := &file_core_wire_control_control_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FeedHello) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FeedHello) ProtoMessage() {}
+
+func (x *FeedHello) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FeedHello.ProtoReflect.Descriptor instead.
+func (*FeedHello) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *FeedHello) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *FeedHello) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+// FeedResponse is the planner's side of a feed.
+type FeedResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Body:
+	//
+	//	*FeedResponse_Position
+	//	*FeedResponse_Applied
+	Body          isFeedResponse_Body `protobuf_oneof:"body"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FeedResponse) Reset() {
+	*x = FeedResponse{}
+	mi := &file_core_wire_control_control_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FeedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FeedResponse) ProtoMessage() {}
+
+func (x *FeedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FeedResponse.ProtoReflect.Descriptor instead.
+func (*FeedResponse) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *FeedResponse) GetBody() isFeedResponse_Body {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
+func (x *FeedResponse) GetPosition() *PrefixPosition {
+	if x != nil {
+		if x, ok := x.Body.(*FeedResponse_Position); ok {
+			return x.Position
+		}
+	}
+	return nil
+}
+
+func (x *FeedResponse) GetApplied() uint64 {
+	if x != nil {
+		if x, ok := x.Body.(*FeedResponse_Applied); ok {
+			return x.Applied
+		}
+	}
+	return 0
+}
+
+type isFeedResponse_Body interface {
+	isFeedResponse_Body()
+}
+
+type FeedResponse_Position struct {
+	Position *PrefixPosition `protobuf:"bytes,1,opt,name=position,proto3,oneof"` // at first, and whenever a repair is wanted
+}
+
+type FeedResponse_Applied struct {
+	Applied uint64 `protobuf:"varint,2,opt,name=applied,proto3,oneof"` // the last change applied
+}
+
+func (*FeedResponse_Position) isFeedResponse_Body() {}
+
+func (*FeedResponse_Applied) isFeedResponse_Body() {}
+
+// PrefixPosition is how far a worker's frames have been applied.
+type PrefixPosition struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Last          uint64                 `protobuf:"varint,1,opt,name=last,proto3" json:"last,omitempty"`
+	Exact         bool                   `protobuf:"varint,2,opt,name=exact,proto3" json:"exact,omitempty"`
+	Repair        uint64                 `protobuf:"varint,3,opt,name=repair,proto3" json:"repair,omitempty"`
+	Sums          []uint64               `protobuf:"fixed64,4,rep,packed,name=sums,proto3" json:"sums,omitempty"` // of 256 buckets; none when all are zero
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PrefixPosition) Reset() {
+	*x = PrefixPosition{}
+	mi := &file_core_wire_control_control_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PrefixPosition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PrefixPosition) ProtoMessage() {}
+
+func (x *PrefixPosition) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PrefixPosition.ProtoReflect.Descriptor instead.
+func (*PrefixPosition) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *PrefixPosition) GetLast() uint64 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
+func (x *PrefixPosition) GetExact() bool {
+	if x != nil {
+		return x.Exact
+	}
+	return false
+}
+
+func (x *PrefixPosition) GetRepair() uint64 {
+	if x != nil {
+		return x.Repair
+	}
+	return 0
+}
+
+func (x *PrefixPosition) GetSums() []uint64 {
+	if x != nil {
+		return x.Sums
+	}
+	return nil
+}
+
 var File_core_wire_control_control_proto protoreflect.FileDescriptor
 
 const file_core_wire_control_control_proto_rawDesc = "" +
@@ -1421,7 +1843,37 @@ const file_core_wire_control_control_proto_rawDesc = "" +
 	"\fLeaveRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\x0f\n" +
-	"\rLeaveResponse*t\n" +
+	"\rLeaveResponse\"\x9d\x02\n" +
+	"\vPrefixFrame\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\rR\x04kind\x12\x16\n" +
+	"\x06worker\x18\x02 \x01(\tR\x06worker\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x14\n" +
+	"\x05first\x18\x04 \x01(\x04R\x05first\x12\x12\n" +
+	"\x04last\x18\x05 \x01(\x04R\x04last\x12\x18\n" +
+	"\acleared\x18\x06 \x01(\bR\acleared\x12\x16\n" +
+	"\x06stores\x18\a \x03(\x06R\x06stores\x12\x18\n" +
+	"\aremoves\x18\b \x03(\x06R\aremoves\x12\x16\n" +
+	"\x06repair\x18\t \x01(\x04R\x06repair\x12\x12\n" +
+	"\x04part\x18\n" +
+	" \x01(\rR\x04part\x12\x18\n" +
+	"\abuckets\x18\v \x03(\x06R\abuckets\x12\x10\n" +
+	"\x03sum\x18\f \x01(\x06R\x03sum\"\x8b\x01\n" +
+	"\vFeedRequest\x128\n" +
+	"\x05hello\x18\x01 \x01(\v2 .yardmaster.control.v1.FeedHelloH\x00R\x05hello\x12:\n" +
+	"\x05frame\x18\x02 \x01(\v2\".yardmaster.control.v1.PrefixFrameH\x00R\x05frameB\x06\n" +
+	"\x04body\"9\n" +
+	"\tFeedHello\x12\x16\n" +
+	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"w\n" +
+	"\fFeedResponse\x12C\n" +
+	"\bposition\x18\x01 \x01(\v2%.yardmaster.control.v1.PrefixPositionH\x00R\bposition\x12\x1a\n" +
+	"\aapplied\x18\x02 \x01(\x04H\x00R\aappliedB\x06\n" +
+	"\x04body\"f\n" +
+	"\x0ePrefixPosition\x12\x12\n" +
+	"\x04last\x18\x01 \x01(\x04R\x04last\x12\x14\n" +
+	"\x05exact\x18\x02 \x01(\bR\x05exact\x12\x16\n" +
+	"\x06repair\x18\x03 \x01(\x04R\x06repair\x12\x12\n" +
+	"\x04sums\x18\x04 \x03(\x06R\x04sums*t\n" +
 	"\n" +
 	"LeaseState\x12\x1b\n" +
 	"\x17LEASE_STATE_UNSPECIFIED\x10\x00\x12\x14\n" +
@@ -1442,7 +1894,7 @@ func file_core_wire_control_control_proto_rawDescGZIP() []byte {
 }
 
 var file_core_wire_control_control_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_core_wire_control_control_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_core_wire_control_control_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_core_wire_control_control_proto_goTypes = []any{
 	(LeaseState)(0),             // 0: yardmaster.control.v1.LeaseState
 	(*Worker)(nil),              // 1: yardmaster.control.v1.Worker
@@ -1466,6 +1918,11 @@ var file_core_wire_control_control_proto_goTypes = []any{
 	(*DrainResponse)(nil),       // 19: yardmaster.control.v1.DrainResponse
 	(*LeaveRequest)(nil),        // 20: yardmaster.control.v1.LeaveRequest
 	(*LeaveResponse)(nil),       // 21: yardmaster.control.v1.LeaveResponse
+	(*PrefixFrame)(nil),         // 22: yardmaster.control.v1.PrefixFrame
+	(*FeedRequest)(nil),         // 23: yardmaster.control.v1.FeedRequest
+	(*FeedHello)(nil),           // 24: yardmaster.control.v1.FeedHello
+	(*FeedResponse)(nil),        // 25: yardmaster.control.v1.FeedResponse
+	(*PrefixPosition)(nil),      // 26: yardmaster.control.v1.PrefixPosition
 }
 var file_core_wire_control_control_proto_depIdxs = []int32{
 	2,  // 0: yardmaster.control.v1.Worker.capacity:type_name -> yardmaster.control.v1.Capacity
@@ -1476,11 +1933,14 @@ var file_core_wire_control_control_proto_depIdxs = []int32{
 	1,  // 5: yardmaster.control.v1.RegisterRequest.worker:type_name -> yardmaster.control.v1.Worker
 	15, // 6: yardmaster.control.v1.RenewRequest.stats:type_name -> yardmaster.control.v1.Stats
 	0,  // 7: yardmaster.control.v1.RenewResponse.state:type_name -> yardmaster.control.v1.LeaseState
-	8,  // [8:8] is the sub-list for method output_type
-	8,  // [8:8] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	24, // 8: yardmaster.control.v1.FeedRequest.hello:type_name -> yardmaster.control.v1.FeedHello
+	22, // 9: yardmaster.control.v1.FeedRequest.frame:type_name -> yardmaster.control.v1.PrefixFrame
+	26, // 10: yardmaster.control.v1.FeedResponse.position:type_name -> yardmaster.control.v1.PrefixPosition
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_core_wire_control_control_proto_init() }
@@ -1489,13 +1949,21 @@ func file_core_wire_control_control_proto_init() {
 		return
 	}
 	file_core_wire_control_control_proto_msgTypes[14].OneofWrappers = []any{}
+	file_core_wire_control_control_proto_msgTypes[22].OneofWrappers = []any{
+		(*FeedRequest_Hello)(nil),
+		(*FeedRequest_Frame)(nil),
+	}
+	file_core_wire_control_control_proto_msgTypes[24].OneofWrappers = []any{
+		(*FeedResponse_Position)(nil),
+		(*FeedResponse_Applied)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_core_wire_control_control_proto_rawDesc), len(file_core_wire_control_control_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   21,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

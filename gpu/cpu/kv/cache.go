@@ -212,7 +212,7 @@ func (c *Cache) Commit(salt string, blocks []BlockID, tokens []int32, done int) 
 			run.flush(c)
 		} else {
 			n = c.addNode(node{parent: parent, salt: salt, hash: h, before: before}, ids)
-			run.add(before, h, ids)
+			run.add(&c.nodes[n], ids)
 		}
 		c.addCopy(n, blocks[i])
 		parent, before, salt = c.nodes[n].serial, h, ""

@@ -26,6 +26,10 @@ type Event struct {
 	// Parent is the hash before Hashes[0] of stored blocks: [Cache.Root] of the
 	// salt for a first block.
 	Parent Hash
+	// First says that Hashes[0] is the first block of its sequences, Salt under
+	// which salt.
+	First bool
+	Salt  string
 	// Tokens are the token ids of all stored blocks, one after the other.
 	Tokens []int32
 	// BlockTokens is the number of tokens of each stored block.
@@ -66,11 +70,11 @@ func (l *log) oldest() uint64 { return max(l.last, ring) - ring + 1 }
 // stored gathers the blocks of one Stored event.
 type stored struct{ e Event }
 
-func (r *stored) add(parent, h Hash, ids []int32) {
+func (r *stored) add(nd *node, ids []int32) {
 	if len(r.e.Hashes) == 0 {
-		r.e.Kind, r.e.Parent, r.e.BlockTokens = Stored, parent, len(ids)
+		r.e = Event{Kind: Stored, Parent: nd.before, First: nd.parent == 0, Salt: nd.salt, BlockTokens: len(ids)}
 	}
-	r.e.Hashes = append(r.e.Hashes, h)
+	r.e.Hashes = append(r.e.Hashes, nd.hash)
 	r.e.Tokens = append(r.e.Tokens, ids...)
 }
 
@@ -163,7 +167,7 @@ func (c *Cache) Dump() (seq uint64, events []Event) {
 		nd := &c.nodes[n]
 		events = append(events, Event{
 			Seq: c.events.last, Kind: Stored, Hashes: []Hash{nd.hash}, Parent: nd.before,
-			Tokens: slices.Clone(c.tokensOf(n)), BlockTokens: c.blockTokens,
+			First: nd.parent == 0, Salt: nd.salt, Tokens: slices.Clone(c.tokensOf(n)), BlockTokens: c.blockTokens,
 		})
 	}
 	return c.events.last, events

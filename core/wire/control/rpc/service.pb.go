@@ -28,34 +28,39 @@ var File_core_wire_control_rpc_service_proto protoreflect.FileDescriptor
 
 const file_core_wire_control_rpc_service_proto_rawDesc = "" +
 	"\n" +
-	"#core/wire/control/rpc/service.proto\x12\x15yardmaster.control.v1\x1a\x1fcore/wire/control/control.proto2\xe2\x02\n" +
+	"#core/wire/control/rpc/service.proto\x12\x15yardmaster.control.v1\x1a\x1fcore/wire/control/control.proto2\xb7\x03\n" +
 	"\aControl\x12[\n" +
 	"\bRegister\x12&.yardmaster.control.v1.RegisterRequest\x1a'.yardmaster.control.v1.RegisterResponse\x12R\n" +
 	"\x05Renew\x12#.yardmaster.control.v1.RenewRequest\x1a$.yardmaster.control.v1.RenewResponse\x12R\n" +
 	"\x05Drain\x12#.yardmaster.control.v1.DrainRequest\x1a$.yardmaster.control.v1.DrainResponse\x12R\n" +
-	"\x05Leave\x12#.yardmaster.control.v1.LeaveRequest\x1a$.yardmaster.control.v1.LeaveResponseB8Z6github.com/yardmaster/yardmaster/core/wire/control/rpcb\x06proto3"
+	"\x05Leave\x12#.yardmaster.control.v1.LeaveRequest\x1a$.yardmaster.control.v1.LeaveResponse\x12S\n" +
+	"\x04Feed\x12\".yardmaster.control.v1.FeedRequest\x1a#.yardmaster.control.v1.FeedResponse(\x010\x01B8Z6github.com/yardmaster/yardmaster/core/wire/control/rpcb\x06proto3"
 
 var file_core_wire_control_rpc_service_proto_goTypes = []any{
 	(*control.RegisterRequest)(nil),  // 0: yardmaster.control.v1.RegisterRequest
 	(*control.RenewRequest)(nil),     // 1: yardmaster.control.v1.RenewRequest
 	(*control.DrainRequest)(nil),     // 2: yardmaster.control.v1.DrainRequest
 	(*control.LeaveRequest)(nil),     // 3: yardmaster.control.v1.LeaveRequest
-	(*control.RegisterResponse)(nil), // 4: yardmaster.control.v1.RegisterResponse
-	(*control.RenewResponse)(nil),    // 5: yardmaster.control.v1.RenewResponse
-	(*control.DrainResponse)(nil),    // 6: yardmaster.control.v1.DrainResponse
-	(*control.LeaveResponse)(nil),    // 7: yardmaster.control.v1.LeaveResponse
+	(*control.FeedRequest)(nil),      // 4: yardmaster.control.v1.FeedRequest
+	(*control.RegisterResponse)(nil), // 5: yardmaster.control.v1.RegisterResponse
+	(*control.RenewResponse)(nil),    // 6: yardmaster.control.v1.RenewResponse
+	(*control.DrainResponse)(nil),    // 7: yardmaster.control.v1.DrainResponse
+	(*control.LeaveResponse)(nil),    // 8: yardmaster.control.v1.LeaveResponse
+	(*control.FeedResponse)(nil),     // 9: yardmaster.control.v1.FeedResponse
 }
 var file_core_wire_control_rpc_service_proto_depIdxs = []int32{
 	0, // 0: yardmaster.control.v1.Control.Register:input_type -> yardmaster.control.v1.RegisterRequest
 	1, // 1: yardmaster.control.v1.Control.Renew:input_type -> yardmaster.control.v1.RenewRequest
 	2, // 2: yardmaster.control.v1.Control.Drain:input_type -> yardmaster.control.v1.DrainRequest
 	3, // 3: yardmaster.control.v1.Control.Leave:input_type -> yardmaster.control.v1.LeaveRequest
-	4, // 4: yardmaster.control.v1.Control.Register:output_type -> yardmaster.control.v1.RegisterResponse
-	5, // 5: yardmaster.control.v1.Control.Renew:output_type -> yardmaster.control.v1.RenewResponse
-	6, // 6: yardmaster.control.v1.Control.Drain:output_type -> yardmaster.control.v1.DrainResponse
-	7, // 7: yardmaster.control.v1.Control.Leave:output_type -> yardmaster.control.v1.LeaveResponse
-	4, // [4:8] is the sub-list for method output_type
-	0, // [0:4] is the sub-list for method input_type
+	4, // 4: yardmaster.control.v1.Control.Feed:input_type -> yardmaster.control.v1.FeedRequest
+	5, // 5: yardmaster.control.v1.Control.Register:output_type -> yardmaster.control.v1.RegisterResponse
+	6, // 6: yardmaster.control.v1.Control.Renew:output_type -> yardmaster.control.v1.RenewResponse
+	7, // 7: yardmaster.control.v1.Control.Drain:output_type -> yardmaster.control.v1.DrainResponse
+	8, // 8: yardmaster.control.v1.Control.Leave:output_type -> yardmaster.control.v1.LeaveResponse
+	9, // 9: yardmaster.control.v1.Control.Feed:output_type -> yardmaster.control.v1.FeedResponse
+	5, // [5:10] is the sub-list for method output_type
+	0, // [0:5] is the sub-list for method input_type
 	0, // [0:0] is the sub-list for extension type_name
 	0, // [0:0] is the sub-list for extension extendee
 	0, // [0:0] is the sub-list for field type_name

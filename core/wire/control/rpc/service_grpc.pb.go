@@ -27,6 +27,7 @@ const (
 	Control_Renew_FullMethodName    = "/yardmaster.control.v1.Control/Renew"
 	Control_Drain_FullMethodName    = "/yardmaster.control.v1.Control/Drain"
 	Control_Leave_FullMethodName    = "/yardmaster.control.v1.Control/Leave"
+	Control_Feed_FullMethodName     = "/yardmaster.control.v1.Control/Feed"
 )
 
 // ControlClient is the client API for Control service.
@@ -40,6 +41,10 @@ type ControlClient interface {
 	Renew(ctx context.Context, in *control.RenewRequest, opts ...grpc.CallOption) (*control.RenewResponse, error)
 	Drain(ctx context.Context, in *control.DrainRequest, opts ...grpc.CallOption) (*control.DrainResponse, error)
 	Leave(ctx context.Context, in *control.LeaveRequest, opts ...grpc.CallOption) (*control.LeaveResponse, error)
+	// Feed carries a worker's KV events. The worker says hello, is told its
+	// position, and sends frames; the planner acknowledges them, and tells the
+	// position anew when a repair is needed.
+	Feed(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[control.FeedRequest, control.FeedResponse], error)
 }
 
 type controlClient struct {
@@ -90,6 +95,19 @@ func (c *controlClient) Leave(ctx context.Context, in *control.LeaveRequest, opt
 	return out, nil
 }
 
+func (c *controlClient) Feed(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[control.FeedRequest, control.FeedResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[0], Control_Feed_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[control.FeedRequest, control.FeedResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Control_FeedClient = grpc.BidiStreamingClient[control.FeedRequest, control.FeedResponse]
+
 // ControlServer is the server API for Control service.
 // All implementations must embed UnimplementedControlServer
 // for forward compatibility.
@@ -101,6 +119,10 @@ type ControlServer interface {
 	Renew(context.Context, *control.RenewRequest) (*control.RenewResponse, error)
 	Drain(context.Context, *control.DrainRequest) (*control.DrainResponse, error)
 	Leave(context.Context, *control.LeaveRequest) (*control.LeaveResponse, error)
+	// Feed carries a worker's KV events. The worker says hello, is told its
+	// position, and sends frames; the planner acknowledges them, and tells the
+	// position anew when a repair is needed.
+	Feed(grpc.BidiStreamingServer[control.FeedRequest, control.FeedResponse]) error
 	mustEmbedUnimplementedControlServer()
 }
 
@@ -122,6 +144,9 @@ func (UnimplementedControlServer) Drain(context.Context, *control.DrainRequest) 
 }
 func (UnimplementedControlServer) Leave(context.Context, *control.LeaveRequest) (*control.LeaveResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Leave not implemented")
+}
+func (UnimplementedControlServer) Feed(grpc.BidiStreamingServer[control.FeedRequest, control.FeedResponse]) error {
+	return status.Error(codes.Unimplemented, "method Feed not implemented")
 }
 func (UnimplementedControlServer) mustEmbedUnimplementedControlServer() {}
 func (UnimplementedControlServer) testEmbeddedByValue()                 {}
@@ -216,6 +241,13 @@ func _Control_Leave_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Control_Feed_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(ControlServer).Feed(&grpc.GenericServerStream[control.FeedRequest, control.FeedResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Control_FeedServer = grpc.BidiStreamingServer[control.FeedRequest, control.FeedResponse]
+
 // Control_ServiceDesc is the grpc.ServiceDesc for Control service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -240,6 +272,13 @@ var Control_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Control_Leave_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Feed",
+			Handler:       _Control_Feed_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+	},
 	Metadata: "core/wire/control/rpc/service.proto",
 }

@@ -350,5 +350,16 @@ func (a *Agent) leave(ctx context.Context) error {
 	return nil
 }
 
+// OpenFeed opens a stream for the worker's KV events at the planner that
+// answered last. Whether it still leads, the stream's first answer tells. The
+// stream ends with ctx.
+func (a *Agent) OpenFeed(ctx context.Context) (rpc.Control_FeedClient, error) {
+	stream, err := a.planners.feed(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("agent: feed: %w", err)
+	}
+	return stream, nil
+}
+
 // Close cuts the connections to the planners. Call it when Run has ended.
 func (a *Agent) Close() error { return a.planners.close() }

@@ -77,6 +77,11 @@ func (p *planners) each(ctx context.Context, f func(context.Context, rpc.Control
 	return errors.Join(errs...)
 }
 
+// feed opens a stream at the planner that answered last.
+func (p *planners) feed(ctx context.Context) (rpc.Control_FeedClient, error) {
+	return p.clients[p.current.Load()].Feed(ctx)
+}
+
 func attempt(ctx context.Context, c rpc.ControlClient, f func(context.Context, rpc.ControlClient) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"golang.org/x/net/netutil"
@@ -41,6 +42,7 @@ type Planner interface {
 type Config struct {
 	Planner Planner
 	Leases  *lead.Leases
+	Prefix  Prefix       // nil refuses feeds of KV events
 	Clock   clock.Clock  // nil means the machine's; the one that core/lead runs on
 	Logger  *slog.Logger // nil discards
 	TLS     *tls.Config  // nil serves plain text, on loopback only
@@ -62,8 +64,10 @@ const (
 
 // Server serves workers.
 type Server struct {
-	cfg  Config
-	grpc *grpc.Server
+	cfg     Config
+	grpc    *grpc.Server
+	service *service
+	stop    sync.Once
 }
 
 // New is a server that does not listen yet.
@@ -94,7 +98,8 @@ func New(cfg Config) (*Server, error) {
 		opts = append(opts, grpc.Creds(credentials.NewTLS(cfg.TLS)))
 	}
 	s.grpc = grpc.NewServer(opts...)
-	rpc.RegisterControlServer(s.grpc, &service{Config: cfg})
+	s.service = &service{Config: cfg, closing: make(chan struct{})}
+	rpc.RegisterControlServer(s.grpc, s.service)
 	return s, nil
 }
 
@@ -111,9 +116,11 @@ func (s *Server) Serve(ln net.Listener) error {
 	return err
 }
 
-// Close stops accepting, lets calls under way finish and returns when they
-// have. When ctx ends first their connections are cut.
+// Close stops accepting, ends feeds, lets calls under way finish and returns
+// when they have. When ctx ends first their connections are cut.
 func (s *Server) Close(ctx context.Context) {
+	s.stop.Do(func() { close(s.service.closing) })
+	defer s.service.receivers.Wait()
 	done := make(chan struct{})
 	go func() {
 		s.grpc.GracefulStop()

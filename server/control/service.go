@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -18,6 +19,9 @@ import (
 type service struct {
 	rpc.UnimplementedControlServer
 	Config
+
+	closing   chan struct{}  // closed when the server is
+	receivers sync.WaitGroup // of feeds
 }
 
 // Register makes the worker a member and starts its lease.

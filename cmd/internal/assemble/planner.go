@@ -19,6 +19,7 @@ import (
 type Planner struct {
 	store  *raftstore.Store
 	leases *lead.Leases
+	prefix *localPrefix
 	server *control.Server
 	addr   string
 	cancel context.CancelFunc
@@ -49,10 +50,10 @@ func StartPlanner(ctx context.Context, p Process, c config.Planner, security con
 		return nil, errors.Join(fmt.Errorf("planner.data-dir: %w", err), ln.Close())
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	out := &Planner{store: store, addr: ln.Addr().String(), cancel: cancel, failed: make(chan error, 2)}
+	out := &Planner{store: store, prefix: newLocalPrefix(p), addr: ln.Addr().String(), cancel: cancel, failed: make(chan error, 2)}
 	out.leases = lead.NewLeases(lead.Config{TTL: c.LeaseTTL, RenewEvery: c.LeaseTTL / 3})
 	out.server, err = control.New(control.Config{
-		Planner: store, Leases: out.leases, Clock: p.Clock, Logger: p.Log,
+		Planner: store, Leases: out.leases, Prefix: out.prefix, Clock: p.Clock, Logger: p.Log,
 		TLS: tlsConfig, AllowPlaintext: security.Plaintext,
 	})
 	if err != nil {
@@ -61,6 +62,7 @@ func StartPlanner(ctx context.Context, p Process, c config.Planner, security con
 	out.tasks.Go(func() {
 		lead.Run(run, lead.Duties{Planner: store, Leases: out.leases, Clock: p.Clock, Registry: p.Registry, Logger: p.Log})
 	})
+	out.tasks.Go(func() { out.prefix.run(run, p, store) })
 	out.tasks.Go(func() {
 		if err := out.server.Serve(ln); err != nil {
 			out.failed <- fmt.Errorf("planner.listen: %w", err)

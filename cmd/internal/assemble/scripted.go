@@ -10,6 +10,7 @@ import (
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/unit"
+	"github.com/yardmaster/yardmaster/gpu/collect"
 	"github.com/yardmaster/yardmaster/gpu/engine/scripted"
 )
 
@@ -67,6 +68,8 @@ func (h *scriptedHost) stats() fleet.Stats {
 	l := h.engine.Load()
 	return fleet.Stats{Running: fleet.Report(float64(l.Running)), Waiting: fleet.Report(float64(l.Waiting))}
 }
+
+func (h *scriptedHost) sources() []collect.Source { return nil }
 
 func (h *scriptedHost) drain(ctx context.Context) error { return h.engine.Drain(ctx) }
 

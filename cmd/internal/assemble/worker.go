@@ -12,6 +12,7 @@ import (
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/gpu/agent"
+	"github.com/yardmaster/yardmaster/gpu/collect"
 )
 
 // host is an engine in this process and all that serves it: its API, its
@@ -24,6 +25,8 @@ type host interface {
 	epoch(e fleet.Epoch)
 	// stats is the engine's present state. It does not block.
 	stats() fleet.Stats
+	// sources are the engine's KV events; none when it publishes none.
+	sources() []collect.Source
 	// drain refuses new requests and returns when those under way have ended.
 	drain(ctx context.Context) error
 	// close ends the engine; what still runs when ctx ends is aborted.
@@ -114,6 +117,10 @@ func (w *Worker) join(ctx context.Context, p Process, c config.Worker, security 
 	if err != nil {
 		return fmt.Errorf("worker: %w", err)
 	}
+	feed, err := w.newFeed(p)
+	if err != nil {
+		return errors.Join(fmt.Errorf("worker: %w", err), w.agent.Close())
+	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w.cancel = cancel
 	w.tasks.Go(func() {
@@ -121,6 +128,9 @@ func (w *Worker) join(ctx context.Context, p Process, c config.Worker, security 
 			p.Log.Error("the worker is no longer registered", "err", err)
 		}
 	})
+	if feed != nil {
+		w.tasks.Go(func() { feed.Run(run) })
+	}
 	return nil
 }
 

@@ -1,0 +1,70 @@
+package assemble
+
+import (
+	"context"
+
+	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/lead"
+	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/core/prefix"
+	"github.com/yardmaster/yardmaster/gpu/collect"
+	"github.com/yardmaster/yardmaster/raftstore"
+)
+
+// localPrefix is the prefix state of one process. A planner that starts again
+// is told everything anew by the workers.
+type localPrefix struct {
+	state    *prefix.State
+	registry *measure.Registry
+}
+
+func newLocalPrefix(p Process) *localPrefix {
+	return &localPrefix{state: prefix.NewState(prefix.Options{}), registry: p.Registry}
+}
+
+// Propose applies a frame. It cannot fail.
+func (l *localPrefix) Propose(_ context.Context, f *prefix.Frame) (prefix.Outcome, error) {
+	out := l.state.Apply(f)
+	l.registry.Counter(measure.PrefixFrames, out.String()).Inc()
+	return out, nil
+}
+
+// State is what the frames made.
+func (l *localPrefix) State() *prefix.State { return l.state }
+
+// run keeps the state in step with the planner's fleet until ctx ends.
+func (l *localPrefix) run(ctx context.Context, p Process, store *raftstore.Store) {
+	lead.RunPrefix(ctx, lead.PrefixDuties{
+		State: l.state, Propose: l.Propose, View: store.View, Leading: store.Leading,
+		Clock: p.Clock, Registry: p.Registry, Logger: p.Log,
+	})
+}
+
+// Prefix is the planner's prefix state: [prefix.State.Table] has the index and
+// which of its numbers means which worker.
+func (p *Planner) Prefix() *prefix.State { return p.prefix.state }
+
+// newFeed is what carries the engine's KV events to the planner; nil when the
+// engine publishes none.
+func (w *Worker) newFeed(p Process) (*collect.Feed, error) {
+	sources := w.host.sources()
+	if len(sources) == 0 {
+		return nil, nil
+	}
+	return collect.NewFeed(collect.Config{
+		Worker: w.self.ID, Epoch: w.agent.Epoch,
+		Open:   func(ctx context.Context) (collect.Link, error) { return w.agent.OpenFeed(ctx) },
+		Domain: HashDomain(&w.self), Sources: sources,
+		Clock: p.Clock, Registry: p.Registry, Logger: p.Log,
+	})
+}
+
+// HashDomain is the domain of a worker's block hashes: the name of its base
+// model. Adapters' blocks are of the domain of the adapter's name. Whoever looks
+// prompts up uses the name of the model that the client asked for.
+func HashDomain(w *fleet.Worker) string {
+	if len(w.Models) == 0 {
+		return ""
+	}
+	return w.Models[0]
+}

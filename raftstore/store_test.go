@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/yardmaster/yardmaster/core/fleet"
@@ -233,6 +234,68 @@ func TestLogOfAnotherCluster(t *testing.T) {
 	if !strings.Contains(logged.String(), ErrOtherCluster.Error()) {
 		t.Errorf("the log does not say why:\n%s", logged.String())
 	}
+}
+
+// A flipped byte in the log is refused by name, or cut off where it cannot be
+// told from a write that a crash tore. It never becomes a fact.
+func TestDamagedLog(t *testing.T) {
+	dir := t.TempDir()
+	s := openLeading(t, testConfig(dir))
+	for i := range 20 {
+		register(t, s, "w"+strconv.Itoa(i))
+	}
+	intact := s.View()
+	closeStore(t, s)
+	segments, err := filepath.Glob(filepath.Join(dir, "core", "wal", "*.wal"))
+	if err != nil || len(segments) == 0 {
+		t.Fatal(segments, err)
+	}
+	good, err := os.ReadFile(segments[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	used, refused := len(bytes.TrimRight(good, "\x00")), 0
+	for i := range 12 {
+		bad := bytes.Clone(good)
+		at := used*i/12 + rand.IntN(used/12)
+		bad[at] ^= byte(1 + rand.IntN(255))
+		if err := os.WriteFile(segments[0], bad, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := openDamaged(t, dir)
+		if err != nil {
+			refused++
+		}
+		if s == nil {
+			continue
+		}
+		for _, w := range s.View().Workers {
+			if j := intact.Current(w.ID, w.Epoch); j < 0 || !cmp.Equal(intact.Workers[j], w) {
+				t.Errorf("byte %d made a worker of its own: %+v", at, w)
+			}
+		}
+	}
+	if refused == 0 {
+		t.Error("no damage was noticed")
+	}
+}
+
+// openDamaged opens a store and closes it. The store is nil if it did not open.
+func openDamaged(t *testing.T, dir string) (*Store, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	s, err := Open(ctx, testConfig(dir))
+	if err != nil {
+		return nil, err
+	}
+	err = s.WaitLeader(ctx)
+	bound, done := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+	defer done()
+	if closed := s.Close(bound); closed != nil && err == nil {
+		t.Errorf("Close: %v", closed)
+	}
+	return s, err
 }
 
 // A process that is killed loses nothing it has acknowledged.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 
 	"github.com/hashicorp/raft"
 )
@@ -44,15 +43,18 @@ type adapter[R any] struct {
 
 	highest uint64 // highest entry ever contained
 	barren  int    // restores since highest last rose
+	stopped error  // why nothing is applied any more
 }
 
-// Apply is called by the library's FSM goroutine. On an error it ends that
-// goroutine: nothing is applied after the entry that could not be.
+// Apply is called by the library's FSM goroutine. Nothing is applied after the
+// entry that could not be; its proposer and all later ones get nil.
 func (a *adapter[R]) Apply(l *raft.Log) any {
+	if a.stopped != nil {
+		return nil
+	}
 	res, err := a.fsm.Apply(l.Index, l.Data)
 	if err != nil {
-		a.fault("apply", fmt.Errorf("%w: %w", ErrCannotApply, err))
-		runtime.Goexit()
+		return a.stop("apply", fmt.Errorf("%w: %w", ErrCannotApply, err))
 	}
 	a.advance(l.Index)
 	a.onStep(l.Index)
@@ -65,11 +67,27 @@ func (a *adapter[R]) advance(index uint64) {
 	}
 }
 
-// Snapshot captures the state.
-func (a *adapter[R]) Snapshot() (raft.FSMSnapshot, error) { return persister{a.fsm.Snapshot()}, nil }
+// stop lets nothing through any more, and returns nil.
+func (a *adapter[R]) stop(guard string, err error) any {
+	a.stopped = err
+	a.fault(guard, err)
+	return nil
+}
+
+// Snapshot captures the state. After a fault it refuses: the library would
+// label the state with entries it does not contain.
+func (a *adapter[R]) Snapshot() (raft.FSMSnapshot, error) {
+	if a.stopped != nil {
+		return nil, a.stopped
+	}
+	return persister{a.fsm.Snapshot()}, nil
+}
 
 // Restore replaces the state and counts restores that bring nothing.
 func (a *adapter[R]) Restore(r io.ReadCloser) error {
+	if a.stopped != nil {
+		return a.stopped
+	}
 	if err := a.fsm.Restore(r); err != nil {
 		return err
 	}
@@ -77,11 +95,9 @@ func (a *adapter[R]) Restore(r io.ReadCloser) error {
 	a.advance(a.fsm.Applied())
 	a.onStep(a.fsm.Applied())
 	if a.barren >= maxBarrenRestores {
-		err := fmt.Errorf("%w: %d restores and none went beyond entry %d", ErrRestoreLoop, a.barren, a.highest)
-		a.fault("restore_loop", err)
-		runtime.Goexit()
+		a.stop("restore_loop", fmt.Errorf("%w: %d restores and none went beyond entry %d", ErrRestoreLoop, a.barren, a.highest))
 	}
-	return nil
+	return a.stopped
 }
 
 type persister struct{ state io.WriterTo }

@@ -241,7 +241,7 @@ func (g *Group[R]) Apply(ctx context.Context, entry []byte) (R, error) {
 	g.transfer.clear()
 	g.metrics.commit.Observe(time.Since(start).Seconds())
 	res, ok := future.Response().(R)
-	if !ok { // the FSM's goroutine was ended by a fault
+	if !ok { // the FSM was stopped by a fault
 		return none, fmt.Errorf("%w: %w", ErrAmbiguous, errors.Join(g.Fault(), ErrCannotApply))
 	}
 	return res, nil

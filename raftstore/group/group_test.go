@@ -72,6 +72,7 @@ func (c *counter) Applied() uint64 {
 type sickStore struct {
 	wal.Store
 	hang atomic.Pointer[chan struct{}]
+	hung atomic.Bool // whether a write has met hang
 	fail atomic.Bool
 }
 
@@ -79,6 +80,7 @@ var errIO = errors.New("input/output error")
 
 func (s *sickStore) StoreLogs(l []*raft.Log) error {
 	if c := s.hang.Load(); c != nil {
+		s.hung.Store(true)
 		<-*c
 	}
 	if s.fail.Load() {
@@ -531,7 +533,11 @@ func TestHeartbeatDoesNotRaiseTheTermBehindTheMainLoop(t *testing.T) {
 		}
 		stored <- peer.AppendEntries("f", addr, req, &raft.AppendEntriesResponse{})
 	}()
-	time.Sleep(100 * time.Millisecond) // the main loop reaches the disk
+	for end := time.Now().Add(10 * time.Second); !store.hung.Load(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the main loop did not reach the disk")
+		}
+	}
 	must(t, beat(5))
 
 	newer := make(chan error, 1)

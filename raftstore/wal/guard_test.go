@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"bytes"
 	"errors"
 	"sync"
 	"testing"
@@ -164,5 +165,41 @@ func TestProbeSync(t *testing.T) {
 	}
 	if !(SyncTimes{Median: 50 * time.Millisecond}).Slow() || (SyncTimes{Median: time.Millisecond, Worst: 9 * time.Millisecond}).Slow() {
 		t.Error("Slow is wrong")
+	}
+}
+
+func TestChecksumOfEntries(t *testing.T) {
+	plain := Memory()
+	c := checked{plain}
+	in := raft.Log{Index: 1, Term: 2, Data: []byte("register w1"), Extensions: []byte{1}}
+	if err := c.StoreLog(&in); err != nil || len(in.Extensions) != 1 {
+		t.Fatalf("StoreLog = %v, extensions %v", err, in.Extensions)
+	}
+	var out raft.Log
+	if err := c.GetLog(1, &out); err != nil || !bytes.Equal(out.Data, in.Data) || !bytes.Equal(out.Extensions, in.Extensions) {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	for name, spoil := range map[string]func(*raft.Log){
+		"data":       func(l *raft.Log) { l.Data = []byte("register w2") },
+		"term":       func(l *raft.Log) { l.Term++ },
+		"type":       func(l *raft.Log) { l.Type = raft.LogNoop },
+		"extensions": func(l *raft.Log) { l.Extensions = append([]byte{9}, l.Extensions[1:]...) },
+		"checksum":   func(l *raft.Log) { l.Extensions = nil },
+	} {
+		var sealed raft.Log
+		if err := plain.GetLog(1, &sealed); err != nil {
+			t.Fatal(err)
+		}
+		spoil(&sealed)
+		rotten := Memory()
+		if err := rotten.StoreLog(&sealed); err != nil {
+			t.Fatal(err)
+		}
+		if err := (checked{rotten}).GetLog(1, &out); !errors.Is(err, ErrChecksum) {
+			t.Errorf("%s spoiled: %v", name, err)
+		}
+	}
+	if err := c.GetLog(9, &out); !errors.Is(err, raft.ErrLogNotFound) {
+		t.Errorf("a missing entry: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 	raftwal "github.com/hashicorp/raft-wal"
+	"github.com/hashicorp/raft-wal/metadb"
 )
 
 // Store is a log and the small durable values beside it.
@@ -27,11 +29,13 @@ func Open(dir string, log hclog.Logger) (Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("log directory: %w", err)
 	}
-	w, err := raftwal.Open(dir, raftwal.WithLogger(log), raftwal.WithSegmentSize(segmentBytes))
+	// The log leaves its meta file open, and locked, when it fails to open.
+	meta := &metadb.BoltMetaDB{}
+	w, err := raftwal.Open(dir, raftwal.WithLogger(log), raftwal.WithSegmentSize(segmentBytes), raftwal.WithMetaStore(meta))
 	if err != nil {
-		return nil, fmt.Errorf("open the log in %s: %w", dir, err)
+		return nil, errors.Join(fmt.Errorf("open the log in %s: %w", dir, err), meta.Close())
 	}
-	return w, nil
+	return checked{w}, nil
 }
 
 // Memory is a store that ends with the process.

@@ -192,7 +192,9 @@ func (s *Server) Drain(ctx context.Context) error {
 func (s *Server) Close() {
 	s.draining.Store(true)
 	s.cut(&errs.Error{Kind: errs.NoCapacity, Client: "the gateway is shutting down", Code: "shutting_down"})
-	s.requests.wait(lastWords)
-	_ = s.http.Close() // what it closes is of no more use
+	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
+	defer cancel()
+	_ = s.http.Shutdown(ctx) // it waits for answers to be on their way, not only for handlers
+	_ = s.http.Close()
 	s.requests.wait(lastWords)
 }

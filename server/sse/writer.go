@@ -149,11 +149,14 @@ func (s *Writer) tick() {
 // nextTick is the time until there may be something to do. The caller holds mu.
 func (s *Writer) nextTick() time.Duration {
 	now := s.clock.Now()
-	wait := s.cfg.WriteTimeout
-	if !s.busy.IsZero() {
+	wait, beat := s.cfg.WriteTimeout, s.cfg.Heartbeat
+	if !s.busy.IsZero() { // which may end at once, and begin a silence
 		wait -= now.Sub(s.busy)
-	} else if s.cfg.Heartbeat > 0 {
-		wait = min(wait, s.cfg.Heartbeat-now.Sub(s.last))
+	} else {
+		beat -= now.Sub(s.last)
+	}
+	if s.cfg.Heartbeat > 0 {
+		wait = min(wait, beat)
 	}
 	return max(wait, time.Millisecond)
 }

@@ -26,6 +26,7 @@ type Tokenizer struct {
 	eog     []int32
 	chat    string
 	longest int
+	cuts    *cutter
 	cache   wordCache
 	scratch sync.Pool
 }
@@ -50,6 +51,7 @@ func New(v Vocab) (*Tokenizer, error) {
 		t.words = make(map[string]int32, len(v.Tokens))
 	}
 	eog := append([]int32{v.EOS}, v.EOG...)
+	var special []string
 	for id, text := range v.Tokens {
 		kind := v.kind(id)
 		start := len(t.pieces)
@@ -60,8 +62,10 @@ func New(v Vocab) (*Tokenizer, error) {
 		case UserDefined:
 			t.always.add(text, int32(id))
 			t.special.add(text, int32(id))
+			special = append(special, text)
 		case Control, Unknown:
 			t.special.add(text, int32(id))
+			special = append(special, text)
 		case Normal:
 			if t.words != nil {
 				t.words[string(t.pieces[start:])] = int32(id)
@@ -72,6 +76,7 @@ func New(v Vocab) (*Tokenizer, error) {
 			eog = append(eog, int32(id))
 		}
 	}
+	t.cuts = newCutter(special)
 	slices.Sort(eog)
 	t.eog = slices.DeleteFunc(slices.Compact(eog), func(id int32) bool { return id == None })
 	return t, nil

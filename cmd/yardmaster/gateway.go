@@ -27,7 +27,7 @@ placement, failover and metrics, without planners and without disaggregation.`,
 			return a.runGateway(c.Context(), &e.Config)
 		},
 	}
-	flags = config.Bind(c.Flags(), config.Use{Section: "gateway"}, config.Use{Section: "log", Prefix: "log-"})
+	flags = bind(c, config.Use{Section: "gateway"}, config.Use{Section: "log", Prefix: "log-"})
 	return c
 }
 

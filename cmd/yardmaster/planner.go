@@ -34,7 +34,7 @@ at once.`,
 			return a.runPlanner(c.Context(), &e.Config)
 		},
 	}
-	flags = config.Bind(c.Flags(), config.Use{Section: "planner"}, config.Use{Section: "gateway", Prefix: "gateway-"},
+	flags = bind(c, config.Use{Section: "planner"}, config.Use{Section: "gateway", Prefix: "gateway-"},
 		config.Use{Section: "log", Prefix: "log-"}, config.Use{Section: "tls", Prefix: "tls-"})
 	return c
 }

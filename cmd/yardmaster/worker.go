@@ -34,7 +34,7 @@ A second signal ends it at once.`,
 			return a.runWorker(c.Context(), &e.Config, leash)
 		},
 	}
-	flags = config.Bind(c.Flags(), config.Use{Section: "worker"},
+	flags = bind(c, config.Use{Section: "worker"},
 		config.Use{Section: "log", Prefix: "log-"}, config.Use{Section: "tls", Prefix: "tls-"})
 	c.Flags().BoolVar(&leash, "leash", false, "end when standard input does: the parent is gone")
 	hide(c, "leash")

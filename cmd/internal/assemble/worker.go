@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"strings"
@@ -37,6 +38,7 @@ type host interface {
 type Worker struct {
 	host   host
 	self   fleet.Worker
+	log    *slog.Logger
 	agent  *agent.Agent // nil without a planner
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
@@ -59,7 +61,7 @@ func StartWorker(ctx context.Context, p Process, c config.Worker, security confi
 	if err != nil {
 		return nil, errors.Join(err, ln.Close())
 	}
-	w := &Worker{host: h, wanted: make(chan struct{})}
+	w := &Worker{host: h, log: p.Log, wanted: make(chan struct{})}
 	if w.self, err = self(c); err == nil {
 		h.describe(&w.self)
 		err = w.join(ctx, p, c, security)
@@ -152,14 +154,20 @@ func (w *Worker) DrainWanted() <-chan struct{} { return w.wanted }
 // Close drains: the worker takes nothing new, finishes what it has, leaves the
 // fleet and ends. What still runs when ctx ends is aborted.
 func (w *Worker) Close(ctx context.Context) error {
-	var faults []error
-	if w.agent != nil {
-		faults = append(faults, w.agent.Drain(ctx, w.host.drain))
-		w.cancel()
-		w.tasks.Wait()
-		faults = append(faults, w.agent.Close())
-	} else {
-		faults = append(faults, w.host.drain(ctx))
+	var drained error
+	drain := func(ctx context.Context) error {
+		drained = w.host.drain(ctx)
+		return drained
 	}
-	return errors.Join(append(faults, w.host.close(ctx))...)
+	if w.agent == nil {
+		return errors.Join(drain(ctx), w.host.close(ctx))
+	}
+	left := w.agent.Drain(ctx, drain)
+	w.cancel()
+	w.tasks.Wait()
+	if left != nil && drained == nil {
+		// Nothing was lost: the planner will notice by the lease.
+		w.log.Warn("left without telling the planner", "err", left)
+	}
+	return errors.Join(drained, w.agent.Close(), w.host.close(ctx))
 }

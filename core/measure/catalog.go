@@ -147,3 +147,12 @@ var (
 	// cleared.
 	FeedGaps = Desc{Name: "yardmaster_feed_gaps_total", Type: CounterType, Labels: []string{"outcome"}, Help: "Times that events of the engine were missing, by how it ended."}
 )
+
+// Gateway: how prompts get their identity.
+var (
+	// PromptText counts the text that became an identity, by how: cached tokens,
+	// encoded anew, or hashed as bytes because its tokens are not known.
+	PromptText = Desc{Name: "yardmaster_prompt_text_bytes_total", Type: CounterType, Labels: []string{"how"}, Help: "Prompt text by how it got its identity: tokens from the cache (cached), encoded anew (encoded), hashed as bytes (bytes)."}
+	// PromptCacheBytes is the memory of the cache of tokenised text.
+	PromptCacheBytes = Desc{Name: "yardmaster_prompt_cache_bytes", Type: GaugeType, Help: "Memory of the cache of tokenised text."}
+)

@@ -1,5 +1,11 @@
 package prefix
 
+import (
+	"encoding/binary"
+
+	"github.com/cespare/xxhash/v2"
+)
+
 // Scope is where equal tokens mean equal KV: one model, on workers whose KV is
 // interchangeable, with one adapter, under one salt. Whoever translates a
 // worker's events and whoever hashes a prompt must name the same scope.
@@ -16,11 +22,21 @@ type Scope struct {
 	Salt string
 }
 
-// Seed is the hash that the scope's chains start from.
+// Seed is the hash that the scope's chains start from: [Domain] of "base:compat"
+// and the salt, which an adapter's name and a zero byte go before.
 func (s Scope) Seed() Hash {
-	salt := s.Salt
+	var d xxhash.Digest
+	d.Reset()
+	var n [8]byte
+	binary.LittleEndian.PutUint64(n[:], uint64(len(s.Base)+1+len(s.Compat)))
+	_, _ = d.Write(n[:]) // never fails
+	_, _ = d.WriteString(s.Base)
+	_, _ = d.WriteString(":")
+	_, _ = d.WriteString(s.Compat)
 	if s.Adapter != "" {
-		salt = s.Adapter + "\x00" + s.Salt
+		_, _ = d.WriteString(s.Adapter)
+		_, _ = d.WriteString("\x00")
 	}
-	return Domain(s.Base+":"+s.Compat, salt)
+	_, _ = d.WriteString(s.Salt)
+	return Hash(d.Sum64())
 }

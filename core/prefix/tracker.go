@@ -63,13 +63,13 @@ type guess struct {
 	worker Worker
 	known  bool // the engine's capacity was declared
 
-	mu        sync.Mutex // never held together with another guess's
-	cache     *Cache
-	most      unit.Blocks // the share of the tracker's blocks
-	gone      bool
-	evidence  float64 // predicted tokens that a report was compared with, decaying
-	legs      uint64
-	degraded  atomic.Bool
+	mu       sync.Mutex // never held together with another guess's
+	cache    *Cache
+	most     unit.Blocks // the share of the tracker's blocks
+	gone     bool
+	evidence float64 // predicted tokens that a report was compared with, decaying
+	legs     uint64
+	degraded atomic.Bool
 
 	predicted, actual measure.Counter
 	trust, doubt      measure.Gauge

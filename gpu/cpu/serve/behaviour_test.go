@@ -595,7 +595,7 @@ func TestRequestID(t *testing.T) {
 }
 
 // modelPath is where the test model is, or skips.
-func modelPath(t *testing.T) string {
+func modelPath(t testing.TB) string {
 	t.Helper()
 	path := os.Getenv("YARDMASTER_TEST_MODEL")
 	if path == "" {

@@ -1,0 +1,315 @@
+package prompt
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync/atomic"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/yardmaster/yardmaster/core/clock"
+	"github.com/yardmaster/yardmaster/core/cost"
+	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/core/prefix"
+	"github.com/yardmaster/yardmaster/core/tokens"
+	"github.com/yardmaster/yardmaster/core/unit"
+)
+
+// Text is how a model turns requests into tokens.
+type Text struct {
+	tokenizer *tokens.Tokenizer
+	template  *tokens.Template
+	bos, eos  string
+	bosID     int32
+	addBOS    bool
+	key       uint64 // of its pieces in the cache
+}
+
+// NewText describes a model. template may be nil: chats have no exact identity
+// then.
+func NewText(tokenizer *tokens.Tokenizer, template *tokens.Template) *Text {
+	t := &Text{tokenizer: tokenizer, template: template}
+	t.bosID, t.addBOS = tokenizer.BOS()
+	t.bos = string(tokenizer.Piece(t.bosID))
+	t.eos = string(tokenizer.Piece(tokenizer.EOS()))
+	return t
+}
+
+// Options configure a [Reader]. Zero fields take their defaults.
+type Options struct {
+	// Texts are the models whose tokens are known, by the served name of the base
+	// model.
+	Texts map[string]*Text
+	// Cache bounds the memory for tokenised pieces of text; default 64 MiB.
+	Cache unit.Bytes
+	// MaxText is the most text that is tokenised or hashed; default 1 MiB. A
+	// longer prompt is known by the bytes of its beginning.
+	MaxText unit.Bytes
+	// Clock is what templates show as the date; default the real one.
+	Clock clock.Clock
+	// Registry gets the metrics; nil is one of the reader's own.
+	Registry *measure.Registry
+}
+
+// Reader gives requests their identity. It is safe for concurrent use.
+type Reader struct {
+	texts   map[string]*Text
+	cache   *cache
+	maxText int
+	clock   clock.Clock
+
+	cached, encoded, hashed measure.Counter
+	size                    measure.Gauge
+	reads                   atomic.Uint64
+}
+
+// New makes a reader.
+func New(o Options) *Reader {
+	if o.Cache <= 0 {
+		o.Cache = 64 << 20
+	}
+	if o.MaxText <= 0 {
+		o.MaxText = 1 << 20
+	}
+	if o.Clock == nil {
+		o.Clock = clock.Real{}
+	}
+	if o.Registry == nil {
+		o.Registry = &measure.Registry{}
+	}
+	r := &Reader{
+		texts: map[string]*Text{}, cache: newCache(o.Cache), maxText: int(o.MaxText), clock: o.Clock,
+		cached:  o.Registry.Counter(measure.PromptText, "cached"),
+		encoded: o.Registry.Counter(measure.PromptText, "encoded"),
+		hashed:  o.Registry.Counter(measure.PromptText, "bytes"),
+		size:    o.Registry.Gauge(measure.PromptCacheBytes),
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Texts)) {
+		t := *o.Texts[name]
+		t.key = xxhash.Sum64String(name)
+		r.texts[name] = &t
+	}
+	return r
+}
+
+// Knows reports whether the tokens of the base model of that name are known.
+func (r *Reader) Knows(base string) bool { return r.texts[base] != nil }
+
+// Target is for whom a request's identity is made: the workers that could serve
+// it.
+type Target struct {
+	// Scope is the hash domain. Its Base names the model; when its Salt is empty,
+	// the request's own cache_salt counts.
+	Scope prefix.Scope
+	// BlockTokens is the tokens of a block in the workers' KV events; 0 means 16.
+	BlockTokens unit.Tokens
+}
+
+// Identity is what a request is known by.
+type Identity struct {
+	// Chain are the hashes of the whole blocks of the (first) prompt. It belongs to
+	// the Scratch.
+	Chain []prefix.Hash
+	// Exact says that Tokens and Chain are of the model's own tokens.
+	Exact bool
+	// Tokens is the number of prompt tokens, of all prompts; 0 where only an
+	// estimate can be had: see Estimate.
+	Tokens unit.Tokens
+	// BlockTokens is the tokens of a block of Chain; 0 like Tokens.
+	BlockTokens unit.Tokens
+	// Bytes is the length of the prompt's text.
+	Bytes unit.Bytes
+}
+
+// Estimate fills in the numbers of tokens that are not known, by the bytes that
+// this model's tokens have been seen to have.
+func (i *Identity) Estimate(ratio *cost.Ratio) {
+	if i.Exact {
+		return
+	}
+	i.Tokens = ratio.Tokens(i.Bytes)
+	i.BlockTokens = max(1, unit.Tokens(byteBlock/ratio.BytesPerToken()))
+}
+
+// Scratch is the working memory of one reading after the other. The zero value
+// is ready to use. It serves one goroutine at a time.
+type Scratch struct {
+	arena    []byte
+	chat     tokens.Chat
+	prompts  []promptText
+	given    []int32
+	ids      []int32
+	rendered []byte
+	stream   []byte
+	chain    chainer
+	first    []prefix.Hash
+}
+
+// maxKept bounds the text memory that a scratch keeps between readings.
+const maxKept = 512 << 10
+
+func (s *Scratch) reset() {
+	s.arena, s.rendered, s.stream = s.arena[:0], s.rendered[:0], s.stream[:0]
+	if cap(s.arena)+cap(s.rendered)+cap(s.stream) > maxKept {
+		s.arena, s.rendered, s.stream = nil, nil, nil
+	}
+	clear(s.chat.Messages[:cap(s.chat.Messages)]) // they hold on to bodies
+	clear(s.prompts[:cap(s.prompts)])
+}
+
+// Identify reads a body that core/wire/edge has checked. The identity is valid
+// until the scratch is used again, and as long as body does not change.
+func (r *Reader) Identify(ctx context.Context, kind Kind, body []byte, to Target, s *Scratch) Identity {
+	s.reset()
+	f, ok := readFields(body)
+	if !ok || kind == Other {
+		return Identity{Bytes: unit.Bytes(len(body))}
+	}
+	if to.Scope.Salt == "" && !f.salt.none() {
+		to.Scope.Salt, _ = s.text(body, f.salt)
+	}
+	if to.BlockTokens <= 0 {
+		to.BlockTokens = 16
+	}
+	seed := to.Scope.Seed()
+	if kind == Chat {
+		return r.chat(ctx, body, &f, to, seed, s)
+	}
+	return r.completion(body, &f, to, seed, s)
+}
+
+func (r *Reader) chat(ctx context.Context, body []byte, f *fields, to Target, seed prefix.Hash, s *Scratch) Identity {
+	if f.messages.none() {
+		return Identity{Bytes: unit.Bytes(len(body))}
+	}
+	t := r.texts[to.Scope.Base]
+	if t != nil && t.template != nil && !f.inexact && f.messages.to-f.messages.from <= r.maxText && s.readChat(body, f) {
+		if text, ok := r.render(ctx, t, s); ok {
+			s.chain.begin(seed, to.BlockTokens)
+			r.encode(t, text, s)
+			return Identity{
+				Chain: s.chain.out, Exact: true, Tokens: unit.Tokens(s.chain.tokens), BlockTokens: to.BlockTokens,
+				Bytes: unit.Bytes(len(text)),
+			}
+		}
+	}
+	return r.chatBytes(body, f, seed, s)
+}
+
+// render gives the prompt as the engine will.
+func (r *Reader) render(ctx context.Context, t *Text, s *Scratch) (text string, ok bool) {
+	s.chat.BOS, s.chat.EOS, s.chat.Now = t.bos, t.eos, r.clock.Now()
+	text, err := t.template.Render(ctx, &s.chat)
+	// What a template refuses, the engine will too: nothing is computed.
+	return text, err == nil && len(text) <= r.maxText
+}
+
+func (r *Reader) completion(body []byte, f *fields, to Target, seed prefix.Hash, s *Scratch) Identity {
+	special, ok := boolean(body, f.special, true)
+	if !ok || !s.readPrompts(body, f.prompt) {
+		return Identity{Bytes: unit.Bytes(len(body))}
+	}
+	t := r.texts[to.Scope.Base]
+	size, exact := 0, !f.inexact
+	for i := range s.prompts {
+		p := &s.prompts[i]
+		size += len(p.text) + 4*len(p.ids)
+		exact = exact && (p.isIDs || t != nil)
+	}
+	if !exact || size > r.maxText {
+		return r.promptBytes(&s.prompts[0], size, seed, s)
+	}
+	id := Identity{Exact: true, BlockTokens: to.BlockTokens, Bytes: unit.Bytes(size)}
+	for i := range s.prompts {
+		p := &s.prompts[i]
+		s.chain.begin(seed, to.BlockTokens)
+		switch {
+		case p.isIDs:
+			s.chain.add(p.ids)
+		default:
+			if t.addBOS && special {
+				s.chain.add(append(s.ids[:0], t.bosID))
+			}
+			r.encode(t, p.text, s)
+		}
+		id.Tokens += unit.Tokens(s.chain.tokens)
+		if i == 0 && len(s.prompts) > 1 {
+			s.first = append(s.first[:0], s.chain.out...)
+		}
+	}
+	if id.Chain = s.chain.out; len(s.prompts) > 1 {
+		id.Chain = s.first
+	}
+	return id
+}
+
+// encode adds the tokens of text to the chain, piece by piece.
+func (r *Reader) encode(t *Text, text string, s *Scratch) {
+	cached := 0
+	all := len(text)
+	for text != "" {
+		n := t.tokenizer.Cut(text, pieceBytes)
+		part := text[:n]
+		text = text[n:]
+		if text == "" || n > maxPiece {
+			s.ids = t.tokenizer.Encode(s.ids[:0], part, true)
+			s.chain.add(s.ids)
+			continue
+		}
+		key := t.keyOf(part)
+		p := r.cache.find(t, key, part)
+		if p == nil {
+			s.ids = t.tokenizer.Encode(s.ids[:0], part, true)
+			p = r.cache.keep(t, key, part, s.ids)
+		} else {
+			cached += n
+		}
+		s.chain.addPiece(p)
+	}
+	r.cached.Add(float64(cached))
+	r.encoded.Add(float64(all - cached))
+	if r.reads.Add(1)%64 == 1 {
+		r.size.Set(float64(r.cache.bytes()))
+	}
+}
+
+// chatBytes hashes a chat's own text: what the template gets before the
+// messages, then the messages one by one, without what comes behind the last, so
+// that a longer conversation begins with the shorter one's bytes.
+func (r *Reader) chatBytes(body []byte, f *fields, seed prefix.Hash, s *Scratch) Identity {
+	s.stream = s.stream[:0]
+	for _, part := range []span{f.kwargs, f.tools} {
+		if !part.none() {
+			s.stream = appendCompact(s.stream, part.in(body)[:min(part.to-part.from, r.maxText)])
+			s.stream = append(s.stream, '\n')
+		}
+	}
+	list := membersOf(body, f.messages)
+	for list.next() && len(s.stream) < r.maxText {
+		m := list.value.in(body)
+		s.stream = appendCompact(s.stream, m[:min(len(m), r.maxText)])
+		s.stream = append(s.stream, '\n')
+	}
+	return r.hashBytes(f.messages.to-f.messages.from+f.tools.to-f.tools.from, seed, s)
+}
+
+// promptBytes hashes a prompt's text.
+func (r *Reader) promptBytes(p *promptText, size int, seed prefix.Hash, s *Scratch) Identity {
+	s.stream = s.stream[:0]
+	if p.isIDs {
+		for _, id := range p.ids[:min(len(p.ids), r.maxText/4)] {
+			s.stream = append(s.stream, byte(id), byte(id>>8), byte(id>>16), byte(id>>24))
+		}
+	} else {
+		s.stream = append(s.stream, p.text[:min(len(p.text), r.maxText)]...)
+	}
+	return r.hashBytes(size, seed, s)
+}
+
+func (r *Reader) hashBytes(size int, seed prefix.Hash, s *Scratch) Identity {
+	s.stream = s.stream[:min(len(s.stream), r.maxText)]
+	s.chain.out = appendByteChain(s.chain.out[:0], seed^byteSeed, s.stream)
+	r.hashed.Add(float64(len(s.stream)))
+	return Identity{Chain: s.chain.out, Bytes: unit.Bytes(size)}
+}

@@ -61,7 +61,7 @@ func (l *Life) attempt(ctx context.Context) (again bool, err error) {
 		l.model.queued.Observe(now.Sub(l.accepted).Seconds())
 	}
 	if l.req.Stream {
-		l.dog.expect(now, l.d.cfg.Deadlines.Header, lateHeader())
+		l.dog.expect(now, l.d.cfg.Deadlines.Header, stageHeader)
 	}
 	resp, err := adapter.Do(ctx, w, l.call(p))
 	if err != nil {

@@ -72,6 +72,25 @@ func TestEverySplit(t *testing.T) {
 	}
 }
 
+// A stream costs memory once, not per event.
+func TestEventsDoNotAllocate(t *testing.T) {
+	run := func(events int) float64 {
+		y := newYard(t, Config{}, fleet.Worker{ID: "w"})
+		parts := append(slices.Repeat([]string{evHi}, events), evStop, evDone)
+		y.plays(map[fleet.WorkerID]script{"w": streamOf(parts...)})
+		s := &discard{}
+		return testing.AllocsPerRun(20, func() { y.serveTo(t.Context(), shortStream, s) })
+	}
+	if few, many := run(10), run(1010); many-few > 10 {
+		t.Errorf("10 events: %v allocations, 1,010: %v", few, many)
+	}
+}
+
+type discard struct{}
+
+func (discard) Begin(Head) error   { return nil }
+func (discard) Write([]byte) error { return nil }
+
 func TestUsageIsShownToThoseWhoAsked(t *testing.T) {
 	y := newYard(t, Config{}, fleet.Worker{ID: "w"})
 	var s sink
@@ -531,14 +550,29 @@ func TestLifeWithoutAnOutcomeIsCounted(t *testing.T) {
 func TestAnyFaultBalances(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		parts := rapid.SliceOfN(rapid.SampledFrom([]part{
-			{text: evRole}, {text: evHi}, {text: evHi + evHi}, {text: evHi[:30]}, {text: evHi[30:]}, {text: ": c\n\n"}, {text: evStop},
-			{text: evUsage}, {text: evDone}, {text: evError}, {hang: true}, {err: fmt.Errorf("%w: x", engine.ErrBroken)}, {text: "\n"},
+			{text: evRole},
+			{text: evHi},
+			{text: evHi + evHi},
+			{text: evHi[:30]},
+			{text: evHi[30:]},
+			{text: ": c\n\n"},
+			{text: evStop},
+			{text: evUsage},
+			{text: evDone},
+			{text: evError},
+			{hang: true},
+			{err: fmt.Errorf("%w: x", engine.ErrBroken)},
+			{text: "\n"},
 		}), 0, 8)
 		scripts := rapid.Custom(func(rt *rapid.T) script {
 			return rapid.SampledFrom([]script{
-				good(), {err: errDial}, {err: fmt.Errorf("%w: x", engine.ErrBroken)}, {hang: true},
+				good(),
+				{err: errDial},
+				{err: fmt.Errorf("%w: x", engine.ErrBroken)},
+				{hang: true},
 				refusing(421, "stale_epoch"), refusing(503, "draining"), refusing(429, ""), refusing(400, ""), refusing(500, ""),
-				{status: 200, body: parts.Draw(rt, "parts")}, {status: 200, plain: true, body: parts.Draw(rt, "parts")},
+				{status: 200, body: parts.Draw(rt, "parts")},
+				{status: 200, plain: true, body: parts.Draw(rt, "parts")},
 				{status: 200, plain: true, body: []part{{text: goodAnswer}}},
 			}).Draw(rt, "script")
 		})

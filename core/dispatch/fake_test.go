@@ -228,6 +228,14 @@ func long() string { return fmt.Sprintf(longStream, strings.Repeat("x", 4000)) }
 // serve runs one request and checks what holds for every one.
 func (y *yard) serve(ctx context.Context, body string, s *sink) Outcome {
 	y.t.Helper()
+	o := y.serveTo(ctx, body, s)
+	if o.Begun != (s.head != nil) {
+		y.t.Errorf("begun %v, sink %v", o.Begun, s.head)
+	}
+	return o
+}
+
+func (y *yard) serveTo(ctx context.Context, body string, s Sink) Outcome {
 	req, err := edge.Parse([]byte(body), 0)
 	if err != nil {
 		y.t.Fatal(err)
@@ -237,11 +245,7 @@ func (y *yard) serve(ctx context.Context, body string, s *sink) Outcome {
 		return Outcome{Err: errs.As(err)}
 	}
 	defer life.Close()
-	o := life.Serve(ctx, &Request{Request: req, ID: "id", Path: "/p"}, s)
-	if o.Begun != (s.head != nil) {
-		y.t.Errorf("begun %v, sink %v", o.Begun, s.head)
-	}
-	return o
+	return life.Serve(ctx, &Request{Request: req, ID: "id", Path: "/p"}, s)
 }
 
 // balanced checks that nothing is in flight.

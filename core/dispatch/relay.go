@@ -88,7 +88,7 @@ func (l *Life) relay(ctx context.Context, p *placed, resp *engine.Response) erro
 	if !strings.HasPrefix(resp.ContentType, "text/event-stream") {
 		return &errs.Error{Kind: errs.Upstream, Client: "the engine did not answer with a stream", Code: "bad_answer"}
 	}
-	l.dog.expect(l.d.deps.Clock.Now(), l.d.cfg.Deadlines.FirstToken, lateToken())
+	l.dog.expect(l.d.deps.Clock.Now(), l.d.cfg.Deadlines.FirstToken, stageFirstToken)
 	if err := l.begin(Head{Status: resp.Status, ContentType: resp.ContentType, Stream: true, Placement: l.placement}); err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (l *Life) forward(r *eventstream.Reader) (done bool, err error) {
 		return false, err
 	}
 	if !now.IsZero() {
-		l.dog.expect(l.d.deps.Clock.Now(), l.d.cfg.Deadlines.Idle, lateIdle())
+		l.dog.expect(l.d.deps.Clock.Now(), l.d.cfg.Deadlines.Idle, stageIdle)
 	}
 	return done, nil
 }
@@ -197,7 +197,7 @@ func (l *Life) token(now time.Time) {
 // drain reads the response to its end, so that the connection can serve again.
 // The stream is complete already: nothing that happens here is a failure.
 func (l *Life) drain(r *eventstream.Reader, body io.Reader, readErr error) error {
-	l.dog.expect(l.d.deps.Clock.Now(), l.d.cfg.Deadlines.Tail, lateTotal())
+	l.dog.expect(l.d.deps.Clock.Now(), l.d.cfg.Deadlines.Tail, stageTotal)
 	for total := 0; readErr == nil && total < maxTail; {
 		readErr = r.Fill(body)
 		for e, ok := r.Next(); ok; e, ok = r.Next() {

@@ -23,7 +23,7 @@ type watchdog struct {
 	due     int64 // of the present stage
 	left    int64 // of the suspended stage, a duration; 0 when none is
 	armed   int64 // when the timer fires
-	expired *errs.Error
+	stage   stage
 	stopped bool
 }
 
@@ -41,12 +41,12 @@ func watch(ctx context.Context, c clock.Clock, total time.Duration) (context.Con
 }
 
 // expect begins a stage that may take d; when it takes longer the context is
-// cancelled with the cause late.
-func (w *watchdog) expect(now time.Time, d time.Duration, late *errs.Error) {
+// cancelled with the stage's error as its cause.
+func (w *watchdog) expect(now time.Time, d time.Duration, s stage) {
 	due := now.Add(d).UnixNano()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.due, w.expired = due, late
+	w.due, w.stage = due, s
 	w.rearm(d)
 }
 
@@ -99,27 +99,37 @@ func (w *watchdog) fire() {
 	now := w.clock.Now().UnixNano()
 	switch {
 	case now >= w.due:
-		w.cancel(w.expired)
+		w.cancel(w.stage.late())
 	case now >= w.total:
-		w.cancel(lateTotal())
+		w.cancel(stageTotal.late())
 	default:
 		w.armed = min(w.due, w.total)
 		w.timer.Reset(time.Duration(w.armed - now))
 	}
 }
 
-func lateTotal() *errs.Error {
-	return &errs.Error{Kind: errs.Timeout, Client: "the request took longer than it may", Code: "total_timeout"}
-}
+// stage is a part of a request's life that has a deadline of its own.
+type stage uint8
 
-func lateHeader() *errs.Error {
-	return &errs.Error{Kind: errs.Timeout, Client: "the engine did not answer in time", Code: "header_timeout"}
-}
+const (
+	stageTotal stage = iota
+	stageHeader
+	stageFirstToken
+	stageIdle
+)
 
-func lateToken() *errs.Error {
-	return &errs.Error{Kind: errs.Timeout, Client: "the engine did not produce a first token in time", Code: "first_token_timeout"}
-}
-
-func lateIdle() *errs.Error {
-	return &errs.Error{Kind: errs.Timeout, Client: "the engine stopped producing tokens", Code: "idle_timeout"}
+// late is the error of a stage that took too long.
+func (s stage) late() *errs.Error {
+	e := &errs.Error{Kind: errs.Timeout}
+	switch s {
+	case stageHeader:
+		e.Client, e.Code = "the engine did not answer in time", "header_timeout"
+	case stageFirstToken:
+		e.Client, e.Code = "the engine did not produce a first token in time", "first_token_timeout"
+	case stageIdle:
+		e.Client, e.Code = "the engine stopped producing tokens", "idle_timeout"
+	case stageTotal:
+		e.Client, e.Code = "the request took longer than it may", "total_timeout"
+	}
+	return e
 }

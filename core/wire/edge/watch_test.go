@@ -28,20 +28,39 @@ func TestWatch(t *testing.T) {
 		want  []Sight
 		watch Watch
 	}{
-		{"chat", []string{role, word, word, last, usage, "[DONE]"},
+		{
+			"chat",
+			[]string{role, word, word, last, usage, "[DONE]"},
 			[]Sight{{}, {Token: true}, {Token: true}, {}, {UsageOnly: true}, {Done: true}},
-			Watch{Usage: Usage{true, 9, 4, 3}, Tokens: 2, Finished: true}},
+			Watch{Usage: Usage{true, 9, 4, 3}, Tokens: 2, Finished: true},
+		},
 		{"kinds of output", []string{tool, think, text, spaced}, []Sight{{Token: true}, {Token: true}, {Token: true}, {Token: true}}, Watch{Tokens: 4}},
 		{"continuous usage", []string{cont, cont, usage}, []Sight{{Token: true}, {Token: true}, {UsageOnly: true}}, Watch{Usage: Usage{true, 9, 4, 3}, Tokens: 2}},
 		{"padding", []string{"", "hello", "{}", "{\"choices\":5}"}, []Sight{{}, {}, {}, {}}, Watch{}},
-		{"error", []string{word, `{"error":{"message":"boom","type":"InternalServerError","code":500}}`},
-			[]Sight{{Token: true}, {Err: &errs.Error{Kind: errs.Upstream, Client: "boom", Code: "500"}}}, Watch{Tokens: 1}},
-		{"client's error", []string{`{"error":{"message":"too long","code":400,"param":"messages"}}`},
-			[]Sight{{Err: &errs.Error{Kind: errs.BadRequest, Client: "too long", Param: "messages"}}}, Watch{}},
-		{"flat error", []string{`{"object":"error","message":"no","type":"BadRequestError"}`},
-			[]Sight{{Err: &errs.Error{Kind: errs.BadRequest, Client: "no"}}}, Watch{}},
-		{"error as finish", []string{`{"choices":[{"finish_reason":"abort"}]}`},
-			[]Sight{{Err: &errs.Error{Kind: errs.Upstream, Client: "the engine ended the generation with an error", Code: "generation_failed"}, Chunk: true}}, Watch{Finished: true}},
+		{
+			"error",
+			[]string{word, `{"error":{"message":"boom","type":"InternalServerError","code":500}}`},
+			[]Sight{{Token: true}, {Err: &errs.Error{Kind: errs.Upstream, Client: "boom", Code: "500"}}},
+			Watch{Tokens: 1},
+		},
+		{
+			"client's error",
+			[]string{`{"error":{"message":"too long","code":400,"param":"messages"}}`},
+			[]Sight{{Err: &errs.Error{Kind: errs.BadRequest, Client: "too long", Param: "messages"}}},
+			Watch{},
+		},
+		{
+			"flat error",
+			[]string{`{"object":"error","message":"no","type":"BadRequestError"}`},
+			[]Sight{{Err: &errs.Error{Kind: errs.BadRequest, Client: "no"}}},
+			Watch{},
+		},
+		{
+			"error as finish",
+			[]string{`{"choices":[{"finish_reason":"abort"}]}`},
+			[]Sight{{Err: &errs.Error{Kind: errs.Upstream, Client: "the engine ended the generation with an error", Code: "generation_failed"}, Chunk: true}},
+			Watch{Finished: true},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -1,12 +1,16 @@
 package server_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,8 +24,6 @@ import (
 	"github.com/yardmaster/yardmaster/core/engine"
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/measure"
-	"github.com/yardmaster/yardmaster/gpu/engine/cpu"
-	"github.com/yardmaster/yardmaster/gpu/engine/openai"
 	"github.com/yardmaster/yardmaster/server"
 )
 
@@ -50,17 +52,11 @@ func newRig(t *testing.T, c rigConfig) *rig {
 	t.Helper()
 	r := &rig{t: t, registry: &measure.Registry{}, logs: &syncBuffer{}}
 	r.view.Store(fleet.NewView(0, nil))
-	adapter := cpu.New(openai.Config{Connect: time.Second})
-	plain := openai.New(openai.Config{Connect: time.Second})
+	adapter := &adapter{http.Transport{DisableCompression: true}}
 	var err error
 	r.dispatch, err = dispatch.New(c.dispatch, dispatch.Deps{
 		View: r.view.Load, Registry: r.registry, Clock: clock.Real{},
-		Adapter: func(name string) engine.Adapter {
-			if name == "cpu" {
-				return adapter
-			}
-			return plain
-		},
+		Adapter: func(string) engine.Adapter { return adapter },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +68,7 @@ func newRig(t *testing.T, c rigConfig) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,8 +85,7 @@ func newRig(t *testing.T, c rigConfig) *rig {
 		r.server.Close()
 		wg.Wait()
 		transport.CloseIdleConnections()
-		adapter.Close()
-		plain.Close()
+		adapter.CloseIdleConnections()
 	})
 	return r
 }
@@ -120,7 +115,8 @@ func (r *rig) register(id fleet.WorkerID, role fleet.Role, url string) {
 			kept = append(kept, old)
 		}
 	}
-	r.workers = append(kept, w)
+	kept = append(kept, w)
+	r.workers = kept
 	r.publish()
 }
 
@@ -128,8 +124,8 @@ func (r *rig) publish() {
 	r.view.Store(fleet.NewView(r.index, append([]fleet.Worker(nil), r.workers...)))
 }
 
-func (r *rig) post(ctx context.Context, path, body string, headers ...string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url+path, strings.NewReader(body))
+func (r *rig) post(ctx context.Context, body string, headers ...string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url+"/v1/chat/completions", strings.NewReader(body))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -143,7 +139,7 @@ func (r *rig) post(ctx context.Context, path, body string, headers ...string) (*
 // chat posts a chat request and returns status, headers, body and read error.
 func (r *rig) chat(body string, headers ...string) (int, http.Header, string, error) {
 	r.t.Helper()
-	resp, err := r.post(r.t.Context(), "/v1/chat/completions", body, headers...)
+	resp, err := r.post(r.t.Context(), body, headers...)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -200,6 +196,53 @@ func (r *rig) count(d measure.Desc, labels ...string) float64 {
 		}
 	}
 	return total
+}
+
+// adapter is the least an engine.Adapter must be. (The real ones are gpu's.)
+type adapter struct{ http.Transport }
+
+func (a *adapter) Do(ctx context.Context, w *fleet.Worker, c *engine.Call) (*engine.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL+c.Path, bytes.NewReader(c.Body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set(engine.HeaderRequestID, c.RequestID)
+	if c.Leg != engine.Aggregated {
+		req.Header.Set(engine.HeaderLeg, c.Leg.String())
+		req.Header.Set(engine.HeaderTransfer, strconv.FormatUint(c.TransferID, 16))
+		req.Header.Set(engine.HeaderPeer, engine.PeerOf(c.Peer).String())
+	}
+	resp, err := a.RoundTrip(req) //nolint:bodyclose // the caller closes Response.Body
+	if err != nil {
+		return nil, classify(ctx, err)
+	}
+	return &engine.Response{
+		Status: resp.StatusCode, ContentType: resp.Header.Get("Content-Type"), RetryAfter: resp.Header.Get("Retry-After"),
+		KV: resp.Header.Get(engine.HeaderKV), Reason: resp.Header.Get(engine.HeaderReason), Body: &body{resp.Body, ctx},
+	}, nil
+}
+
+type body struct {
+	io.ReadCloser
+	ctx context.Context
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = classify(b.ctx, err)
+	}
+	return n, err
+}
+
+func classify(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return fmt.Errorf("%w: %w", engine.ErrConnect, err)
+	}
+	return fmt.Errorf("%w: %w", engine.ErrBroken, err)
 }
 
 type syncBuffer struct {

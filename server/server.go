@@ -180,7 +180,7 @@ func (s *Server) Drain(ctx context.Context) error {
 		}
 	}
 	if err := s.http.Shutdown(ctx); err != nil {
-		s.Close()
+		s.Close() //nolint:contextcheck // ctx is over, and last words need time of their own
 		return fmt.Errorf("server: drain: %w", err)
 	}
 	s.cut(nil)

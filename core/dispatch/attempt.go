@@ -185,7 +185,7 @@ func (l *Life) answered(ctx context.Context, p *placed, resp *engine.Response) (
 	l.placement.KV = resp.KV
 	switch {
 	case resp.Status >= 200 && resp.Status < 300 && l.req.Stream:
-		return false, l.relay(ctx, p, resp)
+		return false, l.relay(ctx, resp)
 	case resp.Status >= 200 && resp.Status < 300:
 		return false, l.collect(ctx, resp)
 	}

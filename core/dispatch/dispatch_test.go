@@ -54,8 +54,9 @@ func TestEverySplit(t *testing.T) {
 	for name, in := range map[string]string{"lf": whole, "crlf": strings.ReplaceAll(whole, "\n", "\r\n"), "cr": strings.ReplaceAll(whole, "\n", "\r")} {
 		t.Run(name, func(t *testing.T) {
 			y := newYard(t, Config{}, fleet.Worker{ID: "w"})
-			usage := strings.Index(in, `data: {"choices":[],`)
-			want := in[:usage] + in[strings.Index(in, "data: [DONE]"):]
+			want, _, _ := strings.Cut(in, `data: {"choices":[],`)
+			_, marker, _ := strings.Cut(in, "data: [DONE]")
+			want += "data: [DONE]" + marker
 			for cut := range len(in) {
 				y.plays(map[fleet.WorkerID]script{"w": streamOf(in[:cut], in[cut:])})
 				if cut == 0 {
@@ -317,12 +318,12 @@ func TestEjectionEndsByTimeOrRegistration(t *testing.T) {
 }
 
 // pairOf is a prefill and a decode worker.
-func pairOf(t testing.TB, cfg Config) *yard {
-	return newYard(t, cfg, fleet.Worker{ID: "p", Role: fleet.RolePrefill}, fleet.Worker{ID: "d", Role: fleet.RoleDecode})
+func pairOf(t testing.TB) *yard {
+	return newYard(t, Config{}, fleet.Worker{ID: "p", Role: fleet.RolePrefill}, fleet.Worker{ID: "d", Role: fleet.RoleDecode})
 }
 
 func TestDisaggregated(t *testing.T) {
-	y := pairOf(t, Config{})
+	y := pairOf(t)
 	legs := make(chan *engine.Call, 2)
 	y.play = func(w fleet.WorkerID, c *engine.Call) script {
 		legs <- c
@@ -362,7 +363,7 @@ func TestPrefillLegFailureDoesNotFailTheRequest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				y := pairOf(t, Config{})
+				y := pairOf(t)
 				y.plays(map[fleet.WorkerID]script{"p": tt.script, "d": good()})
 				var s sink
 				s.write = func([]byte) { synctest.Wait() } // the prefill leg gets to its end first
@@ -408,7 +409,7 @@ func TestDecodeFailoverPairsAnew(t *testing.T) {
 }
 
 func TestPrefillLegEndsWithTheDecodeLeg(t *testing.T) {
-	y := pairOf(t, Config{})
+	y := pairOf(t)
 	y.plays(map[fleet.WorkerID]script{"p": {hang: true}, "d": good()})
 	if o := y.serve(t.Context(), long(), &sink{}); o.Name != "ok" || o.Placement.PrefillFault != "" {
 		t.Errorf("%+v", o)
@@ -425,7 +426,7 @@ func TestClientLeaves(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				y := pairOf(t, Config{})
+				y := pairOf(t)
 				y.plays(map[fleet.WorkerID]script{"p": {hang: true}, "d": s})
 				ctx, cancel := context.WithCancel(t.Context())
 				time.AfterFunc(100*time.Millisecond, cancel)
@@ -451,7 +452,7 @@ func TestShutdownTellsWhy(t *testing.T) {
 }
 
 func TestFailingSinkCancelsTheEngine(t *testing.T) {
-	y := pairOf(t, Config{})
+	y := pairOf(t)
 	y.plays(map[fleet.WorkerID]script{"p": {hang: true}, "d": {status: 200, body: []part{{text: evHi}, {hang: true}}}})
 	s := sink{fail: errors.New("client reset")}
 	if o := y.serve(t.Context(), long(), &s); o.Name != "canceled" || o.Err.Kind != errs.Canceled {

@@ -84,7 +84,7 @@ func (l *Life) whole(h Head, body []byte) error {
 }
 
 // relay passes a stream on, event by event.
-func (l *Life) relay(ctx context.Context, p *placed, resp *engine.Response) error {
+func (l *Life) relay(ctx context.Context, resp *engine.Response) error {
 	if !strings.HasPrefix(resp.ContentType, "text/event-stream") {
 		return &errs.Error{Kind: errs.Upstream, Client: "the engine did not answer with a stream", Code: "bad_answer"}
 	}

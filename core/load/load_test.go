@@ -128,11 +128,12 @@ func TestEjectionGrowsAndEnds(t *testing.T) {
 	s := &Slot{}
 	b := Backoff{First: 100 * time.Millisecond, Longest: 300 * time.Millisecond}
 	now := time.Unix(100, 0)
-	for _, want := range []time.Duration{100, 200, 300, 300} {
+	for _, ms := range []int{100, 200, 300, 300} {
+		want := time.Duration(ms) * time.Millisecond
 		if !s.Eject(now, b) || s.Eject(now, b) {
 			t.Fatal("an ejection counts once")
 		}
-		if want *= time.Millisecond; !s.Ejected(now.Add(want-1)) || s.Ejected(now.Add(want)) {
+		if !s.Ejected(now.Add(want-1)) || s.Ejected(now.Add(want)) {
 			t.Fatalf("not ejected for %v", want)
 		}
 		now = now.Add(want)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,16 +56,16 @@ func (y *yard) decide(t *testing.T, r *Router, q Query, samples *fleet.Samples) 
 func TestRoundRobinTakesTurns(t *testing.T) {
 	y := newYard(fleet.Worker{ID: "a"}, fleet.Worker{ID: "b"}, fleet.Worker{ID: "c"})
 	r := New(Config{Policy: RoundRobin{}, Mode: Never})
-	got := ""
+	var got strings.Builder
 	for turn := range uint64(7) {
 		d := y.decide(t, r, Query{Turn: turn}, nil)
-		got += string(d.Server().ID)
+		got.WriteString(string(d.Server().ID))
 		if next := d.View.Workers[d.NextServe].ID; next == d.Server().ID {
 			t.Errorf("runner-up %s is the first choice", next)
 		}
 	}
-	if got != "abcabca" {
-		t.Errorf("order %q", got)
+	if got.String() != "abcabca" {
+		t.Errorf("order %q", got.String())
 	}
 }
 
@@ -87,12 +88,13 @@ func TestTiesAreRandomAndSeeded(t *testing.T) {
 	run := func(seed uint64) (order string, counts map[fleet.WorkerID]int) {
 		r := New(Config{Seed: seed, Mode: Never})
 		counts = map[fleet.WorkerID]int{}
+		var all strings.Builder
 		for range 3000 {
 			id := y.decide(t, r, Query{}, nil).Server().ID
 			counts[id]++
-			order += string(id)
+			all.WriteString(string(id))
 		}
-		return order, counts
+		return all.String(), counts
 	}
 	one, counts := run(7)
 	for id, n := range counts {

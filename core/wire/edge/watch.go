@@ -64,12 +64,8 @@ func ordinary(data []byte) bool {
 
 // given reports whether key occurs with a value other than null.
 func given(data, key []byte) bool {
-	i := bytes.Index(data, key)
-	if i < 0 {
-		return false
-	}
-	rest := bytes.TrimLeft(data[i+len(key):], ": ")
-	return !bytes.HasPrefix(rest, []byte("null"))
+	_, rest, found := bytes.Cut(data, key)
+	return found && !bytes.HasPrefix(bytes.TrimLeft(rest, ": "), []byte("null"))
 }
 
 func (w *Watch) open(data []byte) Sight {

@@ -58,13 +58,12 @@ func cutLine(b []byte) (line, rest []byte) {
 // field splits a line into name and value. One space after the colon is not
 // part of the value. A comment has an empty name.
 func field(line []byte) (name, value []byte) {
-	colon := bytes.IndexByte(line, ':')
-	if colon < 0 {
-		return line, line[len(line):]
+	name, value, found := bytes.Cut(line, []byte(":"))
+	if !found {
+		return line, line[len(line):] // empty, and not nil
 	}
-	value = line[colon+1:]
 	if len(value) > 0 && value[0] == ' ' {
 		value = value[1:]
 	}
-	return line[:colon], value
+	return name, value
 }

@@ -54,7 +54,7 @@ func (a *Adapter) Do(ctx context.Context, w *fleet.Worker, call *engine.Call) (*
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", engine.ErrConnect, err)
 	}
-	resp, err := p.transport.RoundTrip(a.request(ctx, p.base, w, call))
+	resp, err := p.transport.RoundTrip(a.request(ctx, p.base, w, call)) //nolint:bodyclose // the caller closes Response.Body
 	if err != nil {
 		return nil, classify(ctx, err)
 	}

@@ -28,7 +28,7 @@ type pools struct {
 }
 
 // get finds the pool of w's incarnation. A pool of an earlier one is given up.
-func (p *pools) get(w *fleet.Worker, make func(*fleet.Worker) (*pool, error)) (*pool, error) {
+func (p *pools) get(w *fleet.Worker, create func(*fleet.Worker) (*pool, error)) (*pool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.turn++
@@ -37,7 +37,7 @@ func (p *pools) get(w *fleet.Worker, make func(*fleet.Worker) (*pool, error)) (*
 		old.used = p.turn
 		return old, nil
 	}
-	fresh, err := make(w)
+	fresh, err := create(w)
 	if err != nil {
 		return nil, err
 	}

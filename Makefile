@@ -30,7 +30,6 @@ build: ## build bin/yardmaster, static
 
 .PHONY: cross
 cross: ## build for the other platforms into dist/
-	GOOS=linux GOARCH=amd64 go build $(GOFLAGS_BUILD) -o dist/linux-amd64/ ./cmd/yardmaster
 	GOOS=linux GOARCH=arm64 go build $(GOFLAGS_BUILD) -o dist/linux-arm64/ ./cmd/yardmaster
 	GOOS=darwin GOARCH=arm64 go build $(GOFLAGS_BUILD) -o dist/darwin-arm64/ ./cmd/yardmaster
 

@@ -32,9 +32,8 @@ type Config struct {
 	Epoch func() fleet.Epoch
 	// Open opens a stream to the planner that leads.
 	Open func(context.Context) (Link, error)
-	// Domain is the hash domain of the engine's unsalted, unadapted prompts: the
-	// model's name.
-	Domain  string
+	// Scope is the engine's: its base model and compatibility group.
+	Scope   prefix.Scope
 	Sources []Source
 	// MaxBlocks bounds the blocks followed; 0 means 4 million.
 	MaxBlocks int
@@ -100,7 +99,7 @@ func (f *Feed) Run(ctx context.Context) {
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	for _, s := range f.cfg.Sources {
-		t := NewTranslator(f.mirror, f.cfg.Domain)
+		t := NewTranslator(f.mirror, f.cfg.Scope)
 		tasks.Go(func() { f.follow(ctx, s, t) })
 	}
 	pause := minBackoff

@@ -51,7 +51,7 @@ func newRig(t *testing.T, seed uint64) *rig {
 	var err error
 	r.feed, err = NewFeed(Config{
 		Worker: self, Epoch: func() fleet.Epoch { return fleet.Epoch(r.epoch.Load()) },
-		Open: r.open, Domain: "m", Sources: []Source{r.engine},
+		Open: r.open, Scope: scope, Sources: []Source{r.engine},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func (r *rig) check(t *testing.T, wait time.Duration) {
 // TestIndexEqualsCacheAfterQuiescence is invariant 9: whatever is lost, repeated,
 // swapped, cut or restarted, once things are quiet the index equals the cache.
 func TestIndexEqualsCacheAfterQuiescence(t *testing.T) {
-	seeds := uint64(150)
+	seeds := uint64(90)
 	if testing.Short() {
 		seeds = 30
 	}
@@ -200,7 +200,7 @@ func TestRepairsTellOnlyWhatDiffers(t *testing.T) {
 // sent.
 func TestAnAbsentPlannerCostsNetChangesOnly(t *testing.T) {
 	m := NewMirror(0)
-	tr := NewTranslator(m, "m")
+	tr := NewTranslator(m, scope)
 	for id := range uint64(5000) {
 		tr.Apply(root(id+1, int32(id)))
 		if id >= 10 {

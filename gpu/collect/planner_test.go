@@ -21,6 +21,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const self = fleet.WorkerID("w")
 
+var scope = prefix.Scope{Base: "m", Compat: "c"}
+
 // planner is the other end of feeds: a prefix state behind a link that can lose,
 // repeat and swap frames, break, and be replaced by an empty one.
 type planner struct {

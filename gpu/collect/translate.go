@@ -27,9 +27,9 @@ type Event struct {
 	// none.
 	Parent uint64
 	Root   bool
-	// Domain is the hash domain when it is not the translator's own, e.g. an
-	// adapter's name. Salt is the cache salt. Both matter at the root only.
-	Domain, Salt string
+	// Adapter is the adapter that the blocks were computed with, Salt the cache
+	// salt. Both matter at the root only.
+	Adapter, Salt string
 	// Tokens are the ids of all stored blocks, BlockTokens to each.
 	Tokens      []int32
 	BlockTokens int
@@ -45,7 +45,7 @@ type Event struct {
 // parent is unknown waits for it: engines report a child first at times, or
 // start in the middle.
 type Translator struct {
-	domain string
+	scope  prefix.Scope
 	mirror *Mirror
 	limit  int
 
@@ -78,10 +78,10 @@ const maxWaiting = 1 << 15
 // maxBlockTokens bounds the tokens of a block that waits.
 const maxBlockTokens = 1 << 14
 
-// NewTranslator writes into m the blocks of an engine whose unsalted prompts
-// begin at core/prefix.Domain(domain, "").
-func NewTranslator(m *Mirror, domain string) *Translator {
-	t := &Translator{domain: domain, mirror: m, limit: m.limit}
+// NewTranslator writes into m the blocks of an engine of that scope, whose adapter
+// and salt the events say.
+func NewTranslator(m *Mirror, scope prefix.Scope) *Translator {
+	t := &Translator{scope: scope, mirror: m, limit: m.limit}
 	t.reset()
 	return t
 }
@@ -149,11 +149,9 @@ func (t *Translator) again(id uint64) bool {
 }
 
 func (t *Translator) root(e *Event) prefix.Hash {
-	domain := t.domain
-	if e.Domain != "" {
-		domain = e.Domain
-	}
-	return prefix.Domain(domain, e.Salt)
+	scope := t.scope
+	scope.Adapter, scope.Salt = e.Adapter, e.Salt
+	return scope.Seed()
 }
 
 // follow enters a block after its parent, or lets it wait.

@@ -23,7 +23,7 @@ const treeBlock = 2
 
 func (w *tree) grow(t *rapid.T) uint64 {
 	id := uint64(len(w.ids)+1) * 0x9E3779B97F4A7C15
-	parent, name := uint64(0), prefix.Domain("m", "")
+	parent, name := uint64(0), scope.Seed()
 	if len(w.ids) > 0 && rapid.IntRange(0, 3).Draw(t, "root") > 0 {
 		parent = rapid.SampledFrom(w.ids).Draw(t, "parent")
 		name = w.names[parent]
@@ -50,7 +50,7 @@ func TestTranslatorFollowsTheEngine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &tree{parent: map[uint64]uint64{}, tokens: map[uint64][]int32{}, copies: map[uint64]int{}, names: map[uint64]prefix.Hash{}}
 		m := NewMirror(0)
-		tr := NewTranslator(m, "m")
+		tr := NewTranslator(m, scope)
 		t.Repeat(map[string]func(*rapid.T){
 			"store new": func(t *rapid.T) {
 				var events []Event
@@ -124,25 +124,25 @@ func (w *tree) check(t *rapid.T, m *Mirror, tr *Translator) {
 	}
 }
 
-func TestNamesDependOnDomainAndSalt(t *testing.T) {
+func TestNamesDependOnScope(t *testing.T) {
 	tokens := []int32{1, 2}
-	name := func(domain, salt string) prefix.Hash {
-		return prefix.AppendChain(nil, prefix.Domain(domain, salt), tokens, 2)[0]
+	name := func(adapter, salt string) prefix.Hash {
+		return prefix.AppendChain(nil, prefix.Scope{Base: "m", Compat: "c", Adapter: adapter, Salt: salt}.Seed(), tokens, 2)[0]
 	}
 	for _, tt := range []struct {
 		what  string
 		event Event
 		want  []prefix.Hash
 	}{
-		{"plain", Event{}, []prefix.Hash{name("m", "")}},
-		{"salted", Event{Salt: "s"}, []prefix.Hash{name("m", "s")}},
-		{"adapter", Event{Domain: "a"}, []prefix.Hash{name("a", "")}},
+		{"plain", Event{}, []prefix.Hash{name("", "")}},
+		{"salted", Event{Salt: "s"}, []prefix.Hash{name("", "s")}},
+		{"adapter", Event{Adapter: "a"}, []prefix.Hash{name("a", "")}},
 		{"opaque", Event{Opaque: true}, nil},
 	} {
 		m := NewMirror(0)
 		e := tt.event
 		e.Kind, e.Root, e.Blocks, e.Tokens, e.BlockTokens = Stored, true, []uint64{7}, tokens, 2
-		NewTranslator(m, "m").Apply(e)
+		NewTranslator(m, scope).Apply(e)
 		if got := m.list(); !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %x, want %x", tt.what, got, tt.want)
 		}
@@ -152,7 +152,7 @@ func TestNamesDependOnDomainAndSalt(t *testing.T) {
 // What comes after a block without a name has none, and does not wait for ever.
 func TestOpaqueBlocksHideWhatFollows(t *testing.T) {
 	m := NewMirror(0)
-	tr := NewTranslator(m, "m")
+	tr := NewTranslator(m, scope)
 	child := Event{Kind: Stored, Blocks: []uint64{2}, Parent: 1, Tokens: []int32{1}, BlockTokens: 1}
 	tr.Apply(child, Event{Kind: Stored, Blocks: []uint64{1}, Root: true, Opaque: true})
 	child.Blocks, child.Parent = []uint64{3}, 2
@@ -165,7 +165,7 @@ func TestOpaqueBlocksHideWhatFollows(t *testing.T) {
 // Neither a flood of orphans nor of blocks grows without bound.
 func TestTranslatorIsBounded(t *testing.T) {
 	m := NewMirror(100)
-	tr := NewTranslator(m, "m")
+	tr := NewTranslator(m, scope)
 	for id := uint64(1); id < 1000; id++ {
 		tr.Apply(root(id, int32(id)))
 	}
@@ -173,7 +173,7 @@ func TestTranslatorIsBounded(t *testing.T) {
 		t.Errorf("%+v, known %d, want 100", s, len(tr.known))
 	}
 	m = NewMirror(0)
-	tr = NewTranslator(m, "m")
+	tr = NewTranslator(m, scope)
 	for id := uint64(1); id < 2*maxWaiting; id++ {
 		tr.Apply(Event{Kind: Stored, Blocks: []uint64{2 * id}, Parent: 2*id + 1, Tokens: []int32{1}, BlockTokens: 1})
 	}

@@ -207,7 +207,7 @@ func (r *reader) event(e *kvevent.Event) (out Event, ok bool) {
 	}
 	out = Event{
 		Kind: Stored, Blocks: e.Hashes, Parent: e.Parent, Root: e.Parent == 0,
-		Domain: e.LoRA, Salt: e.Salt, BlockTokens: e.BlockTokens, Tokens: make([]int32, len(e.Tokens)),
+		Adapter: e.LoRA, Salt: e.Salt, BlockTokens: e.BlockTokens, Tokens: make([]int32, len(e.Tokens)),
 	}
 	for i, id := range e.Tokens {
 		out.Tokens[i] = int32(id) //nolint:gosec // text ids are hashes: any 32 bits will do

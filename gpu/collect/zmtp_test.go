@@ -43,7 +43,7 @@ func follow(t *testing.T, e *scripted.Engine, registry *measure.Registry) (m *Mi
 	if replay != "" {
 		z.Replay = "tcp://" + replay
 	}
-	return m, run(t, z, NewTranslator(m, "m"))
+	return m, run(t, z, NewTranslator(m, scope))
 }
 
 // run reads z into tr until the test ends or stop is called.
@@ -89,7 +89,7 @@ func names(word, n int) []prefix.Hash {
 	for _, id := range scripted.Tokenize(prompt(word, n)) {
 		ids = append(ids, int32(id))
 	}
-	return prefix.AppendChain(nil, prefix.Domain("m", ""), ids, 4)
+	return prefix.AppendChain(nil, scope.Seed(), ids, 4)
 }
 
 func eventually(t *testing.T, what string, ok func() bool) {
@@ -288,7 +288,7 @@ func TestLostMessagesAreReplayedWithinASecond(t *testing.T) {
 			t.Parallel()
 			p, z := newPublisher(t)
 			m := NewMirror(0)
-			run(t, z, NewTranslator(m, "m"))
+			run(t, z, NewTranslator(m, scope))
 			eventually(t, "the engine is heard", func() bool { return p.pub.Subscribers("") > 0 })
 			for seq := uint64(0); seq <= last; seq++ {
 				p.store(seq, seq >= 7 && seq <= 9)
@@ -310,7 +310,7 @@ func TestLostMessagesAreReplayedWithinASecond(t *testing.T) {
 func TestReplaysAreNotAskedForInVain(t *testing.T) {
 	p, z := newPublisher(t)
 	m := NewMirror(0)
-	run(t, z, NewTranslator(m, "m"))
+	run(t, z, NewTranslator(m, scope))
 	eventually(t, "the engine is heard", func() bool { return p.pub.Subscribers("") > 0 })
 	for seq := range uint64(500) {
 		p.store(seq, false)

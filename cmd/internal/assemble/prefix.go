@@ -3,7 +3,6 @@ package assemble
 import (
 	"context"
 
-	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/lead"
 	"github.com/yardmaster/yardmaster/core/measure"
 	"github.com/yardmaster/yardmaster/core/prefix"
@@ -53,18 +52,8 @@ func (w *Worker) newFeed(p Process) (*collect.Feed, error) {
 	}
 	return collect.NewFeed(collect.Config{
 		Worker: w.self.ID, Epoch: w.agent.Epoch,
-		Open:   func(ctx context.Context) (collect.Link, error) { return w.agent.OpenFeed(ctx) },
-		Domain: HashDomain(&w.self), Sources: sources,
+		Open:  func(ctx context.Context) (collect.Link, error) { return w.agent.OpenFeed(ctx) },
+		Scope: prefix.Scope{Base: w.self.Models[0], Compat: w.self.Compat}, Sources: sources,
 		Clock: p.Clock, Registry: p.Registry, Logger: p.Log,
 	})
-}
-
-// HashDomain is the domain of a worker's block hashes: the name of its base
-// model. Adapters' blocks are of the domain of the adapter's name. Whoever looks
-// prompts up uses the name of the model that the client asked for.
-func HashDomain(w *fleet.Worker) string {
-	if len(w.Models) == 0 {
-		return ""
-	}
-	return w.Models[0]
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
 	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/measure"
 	"github.com/yardmaster/yardmaster/core/unit"
 	"github.com/yardmaster/yardmaster/gpu/collect"
 	"github.com/yardmaster/yardmaster/gpu/engine/scripted"
@@ -16,8 +17,9 @@ import (
 
 // scriptedHost is the scripted engine as a worker.
 type scriptedHost struct {
-	engine *scripted.Engine
-	addr   string
+	engine   *scripted.Engine
+	addr     string
+	registry *measure.Registry
 }
 
 func startScripted(ctx context.Context, p Process, c config.Worker, ln net.Listener) (host, error) {
@@ -38,7 +40,7 @@ func startScripted(ctx context.Context, p Process, c config.Worker, ln net.Liste
 			return nil, fmt.Errorf("worker.script: %s: %w", c.Script, err)
 		}
 	}
-	h := &scriptedHost{addr: addr}
+	h := &scriptedHost{addr: addr, registry: p.Registry}
 	if h.engine, err = scripted.New(opts); err != nil {
 		return nil, err
 	}
@@ -69,7 +71,21 @@ func (h *scriptedHost) stats() fleet.Stats {
 	return fleet.Stats{Running: fleet.Report(float64(l.Running)), Waiting: fleet.Report(float64(l.Waiting))}
 }
 
-func (h *scriptedHost) sources() []collect.Source { return nil }
+// sources are the sockets of the ranks, if the script publishes events.
+func (h *scriptedHost) sources() (out []collect.Source) {
+	for rank := range h.engine.Options().Ranks {
+		publish, replay := h.engine.EventsAddr(rank)
+		if publish == "" {
+			continue
+		}
+		z := collect.ZMTP{Publish: "tcp://" + publish, Clock: h.engine.Options().Clock, Registry: h.registry}
+		if replay != "" {
+			z.Replay = "tcp://" + replay
+		}
+		out = append(out, z)
+	}
+	return out
+}
 
 func (h *scriptedHost) drain(ctx context.Context) error { return h.engine.Drain(ctx) }
 

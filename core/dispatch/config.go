@@ -18,7 +18,8 @@ import (
 // adapters. Zero fields take their defaults.
 type Deadlines struct {
 	// Header is from sending a streamed request to the engine's status; default
-	// 2 min. (The status of a whole answer comes with the answer: Total bounds it.)
+	// FirstToken, since many engines send no status before they have a token. (The
+	// status of a whole answer comes with the answer: Total bounds it.)
 	Header time.Duration
 	// FirstToken is from the status to the first event with data; default 5 min,
 	// which leaves room for a long prompt in a queue.
@@ -77,8 +78,8 @@ func (c Config) withDefaults() Config {
 			*d = def
 		}
 	}
-	duration(&c.Deadlines.Header, 2*time.Minute)
 	duration(&c.Deadlines.FirstToken, 5*time.Minute)
+	duration(&c.Deadlines.Header, c.Deadlines.FirstToken)
 	duration(&c.Deadlines.Idle, 2*time.Minute)
 	duration(&c.Deadlines.Total, 10*time.Minute)
 	duration(&c.Deadlines.Tail, time.Second)

@@ -200,10 +200,20 @@ func (r *Reader) chat(ctx context.Context, body []byte, f *fields, to Target, se
 // render gives the prompt as the engine will.
 func (r *Reader) render(ctx context.Context, t *Text, s *Scratch) (text string, ok bool) {
 	s.chat.BOS, s.chat.EOS, s.chat.Now = t.bos, t.eos, r.clock.Now()
+	if s.rendered, ok = t.template.AppendDirect(s.rendered[:0], &s.chat, r.maxText); ok {
+		return view(s.rendered), true
+	}
+	if len(s.chat.Messages) > maxSlowMessages {
+		return "", false
+	}
 	text, err := t.template.Render(ctx, &s.chat)
 	// What a template refuses, the engine will too: nothing is computed.
 	return text, err == nil && len(text) <= r.maxText
 }
+
+// maxSlowMessages bounds the turns of a chat whose template needs the template
+// library, which takes some ten microseconds for each.
+const maxSlowMessages = 512
 
 func (r *Reader) completion(body []byte, f *fields, to Target, seed prefix.Hash, s *Scratch) Identity {
 	special, ok := boolean(body, f.special, true)

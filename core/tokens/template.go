@@ -56,8 +56,9 @@ func (e *RaisedError) Error() string { return e.Message }
 // methods that no chat template needs. Rendering is bounded by a budget of
 // steps and bytes, and ends early when its context does.
 type Template struct {
-	tpl *exec.Template
-	env *exec.Environment
+	tpl     *exec.Template
+	env     *exec.Environment
+	program []statement // of AppendDirect
 }
 
 // ParseTemplate parses Jinja source. Blocks are trimmed as Hugging Face does
@@ -78,7 +79,7 @@ func ParseTemplate(source string) (t *Template, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", ErrTemplate, shorten(err))
 	}
-	return &Template{tpl: tpl, env: env}, nil
+	return &Template{tpl: tpl, env: env, program: compileNodes(tpl.Root().Nodes)}, nil
 }
 
 // Render gives the prompt. What a template raises is a *RaisedError; other

@@ -379,6 +379,10 @@ func setParser(p, args *parser.Parser) (nodes.ControlStructure, error) {
 	if next := args.Peek(); next == nil || next.Type == lex.EOF {
 		return captureParser(p, name)
 	}
+	if next := args.Peek(); next.Type == lex.Assign {
+		a, err := assignmentParser(args)
+		return &boundedSet{a, name.Val}, err
+	}
 	original, _ := builtins.ControlStructures.Get("set")
 	node, err := original(p, args)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/yardmaster/yardmaster/gpu/cpu/f16"
+	"github.com/yardmaster/yardmaster/gpu/cpu/pages"
 )
 
 // PanelWidth is the number of output channels of a panel. Rows of results have
@@ -39,7 +40,6 @@ const (
 	q4Block  = 2*2*PanelWidth + PanelWidth*BlockSize/2
 	q8Block  = PanelWidth * BlockSize
 	q8Scales = 2 * PanelWidth
-	cacheRow = 64
 )
 
 // Matrix is a weight matrix of N output channels by K inputs, in panels. Fill
@@ -48,13 +48,20 @@ const (
 type Matrix struct {
 	N, K   int
 	Format Format
-	panel  int // bytes of a panel, a multiple of 64
+	panel  int // bytes of a panel, a multiple of pages.Alignment
 	data   []byte
 }
 
-// NewMatrix allocates a matrix. K must be a multiple of [BlockSize] unless the
-// format is F32.
+// NewMatrix makes a matrix with its memory. K must be a multiple of [BlockSize]
+// unless the format is F32.
 func NewMatrix(f Format, n, k int) *Matrix {
+	m := PlanMatrix(f, n, k)
+	Allocate(m)
+	return m
+}
+
+// PlanMatrix makes a matrix without memory, for [Allocate].
+func PlanMatrix(f Format, n, k int) *Matrix {
 	m := &Matrix{N: n, K: k, Format: f}
 	if n <= 0 || k <= 0 || f != F32 && k%BlockSize != 0 {
 		panic(fmt.Sprintf("kernel: no matrix of %d x %d in format %d", n, k, f))
@@ -67,27 +74,34 @@ func NewMatrix(f Format, n, k int) *Matrix {
 	case Q8:
 		m.panel = m.q8Values() + k/BlockSize*q8Block
 	}
-	m.data = alignedBytes(m.panel * m.Panels())
 	return m
 }
 
-// alignedBytes allocates n bytes starting at a cache row, so that a vector
-// load never touches two.
-func alignedBytes(n int) []byte {
-	b := make([]byte, n+cacheRow)
-	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (cacheRow - 1)
-	return b[skip : skip+n : skip+n]
+// Allocate gives planned matrices their memory, all in one piece on large pages
+// where the system has them: with small ones, a product that streams through
+// megabytes waits for address translation. Matrices start at a cache row, so
+// that a vector load never touches two.
+func Allocate(ms ...*Matrix) {
+	total := 0
+	for _, m := range ms {
+		total += m.panel * m.Panels()
+	}
+	region := pages.Alloc(total)
+	for _, m := range ms {
+		n := m.panel * m.Panels()
+		m.data, region = region[:n:n], region[n:]
+	}
 }
 
 // Panels is the number of panels.
 func (m *Matrix) Panels() int { return Padded(m.N) / PanelWidth }
 
 // Bytes is the memory the panels take.
-func (m *Matrix) Bytes() int { return len(m.data) }
+func (m *Matrix) Bytes() int { return m.panel * m.Panels() }
 
 // q8Values is the offset of a Q8 panel's first block.
 func (m *Matrix) q8Values() int {
-	return (m.K/BlockSize*q8Scales + cacheRow - 1) &^ (cacheRow - 1)
+	return (m.K/BlockSize*q8Scales + pages.Alignment - 1) &^ (pages.Alignment - 1)
 }
 
 // panelOf returns the panel with channel row and the channel's place in it.

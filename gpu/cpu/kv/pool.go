@@ -6,6 +6,8 @@ import (
 	"unsafe"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/yardmaster/yardmaster/gpu/cpu/pages"
 )
 
 // DType is the element type of stored keys and values.
@@ -67,9 +69,7 @@ func NewPool(l Layout, blocks int) (*Pool, error) {
 	if blocks <= 0 || l.BlockBytes() <= 0 || size/blocks != l.BlockBytes() {
 		return nil, fmt.Errorf("kv: cannot hold %d blocks of %d bytes", blocks, l.BlockBytes())
 	}
-	words := make([]uint64, (size+7)/8) // aligned for any element type
-	mem := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), size)
-	return &Pool{Layout: l, Blocks: blocks, mem: mem}, nil
+	return &Pool{Layout: l, Blocks: blocks, mem: pages.Alloc(size)}, nil
 }
 
 // Page is the memory of block b in layer, K then V. It panics when either is

@@ -27,11 +27,12 @@ type layer struct {
 // loader turns tensors into matrices. It first plans every tensor's work,
 // then does it on all threads.
 type loader struct {
-	f      *gguf.File
-	exact  bool
-	used   map[string]bool
-	chunks []chunk
-	err    error
+	f        *gguf.File
+	exact    bool
+	used     map[string]bool
+	matrices []*kernel.Matrix
+	chunks   []chunk
+	err      error
 }
 
 // chunk is some rows of one tensor: a whole number of panels, so that chunks
@@ -95,7 +96,8 @@ func (ld *loader) matrix(name string, in, out int) *kernel.Matrix {
 	if t == nil {
 		return nil
 	}
-	m := kernel.NewMatrix(ld.format(t.Type), out, in)
+	m := kernel.PlanMatrix(ld.format(t.Type), out, in)
+	ld.matrices = append(ld.matrices, m)
 	rowBytes := t.Type.Bytes(in)
 	step := max(chunkBytes/rowBytes/kernel.PanelWidth, 1) * kernel.PanelWidth
 	for from := 0; from < out; from += step {
@@ -125,6 +127,7 @@ func (ld *loader) run(team *kernel.Team) (uint64, error) {
 		mu   sync.Mutex
 		errs []error
 	)
+	kernel.Allocate(ld.matrices...)
 	buffers := make([]buffer, team.Threads())
 	team.Run(len(ld.chunks), func(task, thread int) {
 		if err := ld.chunks[task].load(ld.f, &buffers[thread]); err != nil {

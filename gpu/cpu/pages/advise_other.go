@@ -1,0 +1,6 @@
+//go:build !linux
+
+package pages
+
+// advise does nothing: the system chooses its pages itself.
+func advise([]byte) {}

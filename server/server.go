@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
 
 	"github.com/yardmaster/yardmaster/core/clock"
 	"github.com/yardmaster/yardmaster/core/dispatch"
@@ -118,6 +119,7 @@ func New(c Config, deps Deps) (*Server, error) {
 
 func (s *Server) routes() http.Handler {
 	r := chi.NewRouter()
+	r.Use(middleware.GetHead) // probes ask with HEAD
 	r.NotFound(openai.NotFound)
 	r.MethodNotAllowed(openai.MethodNotAllowed)
 	openai.New(s.cfg.OpenAI, openai.Deps{

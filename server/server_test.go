@@ -334,6 +334,9 @@ func TestErrors(t *testing.T) {
 				if h := resp.Header; h.Get("Retry-After") != tt.retry || h.Get("X-Should-Retry") != tt.should || h.Get("X-Request-Id") == "" || h.Get("X-Yardmaster-Reason") == "" {
 					t.Errorf("headers %v", h)
 				}
+				if tt.status == 405 && resp.Header.Get("Allow") != "POST" {
+					t.Errorf("allow %q", resp.Header.Get("Allow"))
+				}
 				if tt.status == 413 && !strings.Contains(e.Error.Message, "1000 bytes") {
 					t.Errorf("the limit is not named: %s", b)
 				}
@@ -528,6 +531,12 @@ func TestModelsAndHealth(t *testing.T) {
 		if status, body := get(path); status != 200 {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
+	}
+	req, _ := http.NewRequestWithContext(t.Context(), http.MethodHead, r.url+"/health", nil)
+	if resp, err := r.client.Do(req); err != nil || resp.StatusCode != 200 {
+		t.Errorf("HEAD: %v", err)
+	} else {
+		_ = resp.Body.Close()
 	}
 	status, body := get("/v1/models")
 	var list struct {

@@ -34,8 +34,9 @@ var (
 	Paths = Desc{Name: "yardmaster_paths_total", Type: CounterType, Labels: []string{"model", "path", "reason"}, Help: "Placement decisions by path and reason."}
 	// WorkerInFlight is this gateway's own requests per worker and phase.
 	WorkerInFlight = Desc{Name: "yardmaster_worker_in_flight", Type: GaugeType, Labels: []string{"worker", "phase"}, MaxSeries: 4096, Help: "This gateway's requests in flight per worker and phase."}
-	// Failovers counts legs sent to a runner-up after a connect failure.
-	Failovers = Desc{Name: "yardmaster_failovers_total", Type: CounterType, Labels: []string{"model"}, Help: "Legs sent to a runner-up because the first choice did not accept the connection."}
+	// Failovers counts requests sent to a runner-up: the first choice did not
+	// accept the connection, was another incarnation, or refused as busy or draining.
+	Failovers = Desc{Name: "yardmaster_failovers_total", Type: CounterType, Labels: []string{"model"}, Help: "Requests sent to a runner-up because the worker chosen before did not take them."}
 	// Ejections counts passive ejections of workers.
 	Ejections = Desc{Name: "yardmaster_worker_ejections_total", Type: CounterType, Labels: []string{"worker", "reason"}, MaxSeries: 4096, Help: "Workers taken out of routing by this gateway."}
 	// DecisionSeconds is the time of one routing decision.

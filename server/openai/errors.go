@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/go-chi/chi/v5"
+
 	"github.com/yardmaster/yardmaster/core/errs"
 	"github.com/yardmaster/yardmaster/core/wire/openai"
 )
@@ -96,5 +98,11 @@ func NotFound(w http.ResponseWriter, r *http.Request) {
 // MethodNotAllowed answers for routes that have another method.
 func MethodNotAllowed(w http.ResponseWriter, r *http.Request) {
 	Identify(w, r)
+	routes := chi.RouteContext(r.Context()).Routes
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
+		if routes.Match(chi.NewRouteContext(), method, r.URL.Path) {
+			w.Header().Add("Allow", method)
+		}
+	}
 	WriteErrorStatus(w, http.StatusMethodNotAllowed, &errs.Error{Kind: errs.BadRequest, Client: "the method " + r.Method + " is not allowed here", Code: "method_not_allowed"})
 }

@@ -15,8 +15,8 @@ type scratch struct {
 	in       kernel.Acts
 	wide     kernel.Acts // the feed-forward part's hidden layer
 	att      kernel.Acts // attention's result
-	q, k, v  []float32   // [rows, padded width]
-	out      []float32   // [rows, padded dim]
+	q, k, v  []float32   // [rows, heads * head dim]: whole panels, as Config requires
+	out      []float32   // [rows, dim]
 	gate, up []float32
 	rows     []rowPlace
 	cos, sin []float32 // [rows, rope dims / 2]
@@ -29,16 +29,6 @@ type scratch struct {
 type rowPlace struct {
 	span, pos int
 }
-
-// attendTask is the share of one thread in attention: some rows of one span,
-// one KV head.
-type attendTask struct {
-	head, from, rows int // from is the row's index in the step
-}
-
-// rowsAtOnce is how many rows the element-wise steps give a thread; fewer are
-// done by the caller, as waking the others would take longer.
-const rowsAtOnce = 8
 
 // Forward computes spans; see batch.Runner. It panics when a span's tokens,
 // positions or blocks are out of range, when the pool's layout is not one of
@@ -192,115 +182,6 @@ func (m *Model) addBias(x, bias []float32) {
 	}
 }
 
-// turn normalises each head of x if the model does so, then rotates it by the
-// position of row r.
-func (m *Model) turn(x, norm []float32, r int) {
-	hd, half := m.cfg.HeadDim, len(m.freqs)
-	cos, sin := m.s.cos[r*half:(r+1)*half], m.s.sin[r*half:(r+1)*half]
-	for ; len(x) > 0; x = x[hd:] {
-		head := x[:hd]
-		if norm != nil {
-			m.k.RMSNorm(head, head, norm, m.cfg.Eps)
-		}
-		if m.cfg.RopeNeox {
-			rotate(head[:half], head[half:2*half], cos, sin)
-		} else {
-			rotatePairs(head[:2*half], cos, sin)
-		}
-	}
-}
-
-// Products are rounded before they are added, so that the compiler fuses them
-// on no machine.
-
-func rotate(a, b, cos, sin []float32) {
-	for i, x := range a {
-		y, c, s := b[i], cos[i], sin[i]
-		a[i], b[i] = float32(x*c)-float32(y*s), float32(x*s)+float32(y*c)
-	}
-}
-
-func rotatePairs(x, cos, sin []float32) {
-	for i, c := range cos {
-		s, a, b := sin[i], x[2*i], x[2*i+1]
-		x[2*i], x[2*i+1] = float32(a*c)-float32(b*s), float32(a*s)+float32(b*c)
-	}
-}
-
-// store writes one token's keys and values of a layer into its block.
-func (m *Model) store(pool *kv.Pool, layer int, blocks []kv.BlockID, pos int, k, v []float32) {
-	size, hd := pool.Layout.BlockTokens, m.cfg.HeadDim
-	block, at := blocks[pos/size], pos%size
-	for h := range m.cfg.KVHeads {
-		place := (h*size + at) * hd
-		from, to := h*hd, (h+1)*hd
-		if m.exact {
-			copy(pool.PlaneF32(layer, block, 0)[place:place+hd], k[from:to])
-			copy(pool.PlaneF32(layer, block, 1)[place:place+hd], v[from:to])
-		} else {
-			m.k.Narrow(pool.PlaneF16(layer, block, 0)[place:place+hd], k[from:to])
-			m.k.Narrow(pool.PlaneF16(layer, block, 1)[place:place+hd], v[from:to])
-		}
-	}
-}
-
-// scoreBudget bounds the attention scores a thread holds at once, in floats: half
-// a megabyte, so that they stay in its second-level cache.
-const scoreBudget = 128 << 10
-
-// maxAttendRows is how many rows share one reading of keys and values.
-const maxAttendRows = 32
-
-// attend computes s.att from s.q and the layer's keys and values.
-func (m *Model) attend(pool *kv.Pool, spans []batch.Span, layer int) {
-	s, c := &m.s, &m.cfg
-	s.att.Resize(len(s.rows), c.Heads*c.HeadDim, quantized(m.layers[layer].o))
-	group := c.Heads / c.KVHeads
-	s.tasks = s.tasks[:0]
-	for r := 0; r < len(s.rows); {
-		at := s.rows[r]
-		n := 1
-		limit := min(maxAttendRows, max(1, scoreBudget/(group*kernel.Padded(at.pos+maxAttendRows))))
-		for n < limit && r+n < len(s.rows) && s.rows[r+n].span == at.span {
-			n++
-		}
-		for h := range c.KVHeads {
-			s.tasks = append(s.tasks, attendTask{head: h, from: r, rows: n})
-		}
-		r += n
-	}
-	s.threads = grow(s.threads, m.team.Threads())
-	m.team.Run(len(s.tasks), func(i, thread int) {
-		// The longest tasks, later rows of a prompt, come first.
-		t := s.tasks[len(s.tasks)-1-i]
-		m.attendOne(pool, spans[s.rows[t.from].span].Blocks, layer, t, &s.threads[thread])
-	})
-}
-
-func (m *Model) attendOne(pool *kv.Pool, blocks []kv.BlockID, layer int, t attendTask, scratch *kernel.AttendScratch) {
-	s, c := &m.s, &m.cfg
-	group := c.Heads / c.KVHeads
-	size, width := pool.Layout.BlockTokens, c.Heads*c.HeadDim
-	plane := size * c.HeadDim
-	at := t.from*width + t.head*group*c.HeadDim
-	planes := func(v int) kernel.KVPlanes {
-		if m.exact {
-			return kernel.KVPlanes{F32: func(b int) []float32 {
-				return pool.PlaneF32(layer, blocks[b], v)[t.head*plane:][:plane]
-			}}
-		}
-		return kernel.KVPlanes{F16: func(b int) []uint16 {
-			return pool.PlaneF16(layer, blocks[b], v)[t.head*plane:][:plane]
-		}}
-	}
-	m.k.Attend(&kernel.Attention{
-		HeadDim: c.HeadDim, Group: group, BlockTokens: size,
-		Keys: planes(0), Values: planes(1),
-		First: s.rows[t.from].pos, Rows: t.rows,
-		Q: s.q[at:], Out: s.att.F[at:], Stride: width,
-	}, scratch)
-}
-
 // Logits multiplies n hidden states with the output head; see batch.Runner.
 func (m *Model) Logits(hidden []float32, n int, logits []float32) {
 	if n == 0 {
@@ -322,71 +203,4 @@ func (m *Model) Logits(hidden []float32, n int, logits []float32) {
 	for r := range n {
 		copy(logits[r*vocab:(r+1)*vocab], s.logits[r*width:])
 	}
-}
-
-// product is a matrix and where its product with the activations goes, rows of
-// the matrix's padded width.
-type product struct {
-	w   *kernel.Matrix
-	dst []float32
-}
-
-// tasksPerThread cuts a product finer than the threads, so that one that comes
-// late finds less to do.
-const tasksPerThread = 4
-
-// multiply computes all products on the team, their panels shared out together.
-func (m *Model) multiply(a *kernel.Acts, products ...product) {
-	total := 0
-	for _, p := range products {
-		total += p.w.Panels()
-	}
-	n := 1
-	if m.team.Threads() > 1 {
-		n = min(total, m.team.Threads()*tasksPerThread)
-	}
-	m.team.Run(n, func(i, _ int) {
-		from, to := i*total/n, (i+1)*total/n
-		for _, p := range products {
-			panels := p.w.Panels()
-			if lo, hi := max(from, 0), min(to, panels); lo < hi {
-				m.k.Mul(p.dst, kernel.Padded(p.w.N), p.w, a, lo, hi)
-			}
-			from, to = from-panels, to-panels
-		}
-	})
-}
-
-// eachRow calls do for every row of the step, on the team if they are many.
-func (m *Model) eachRow(do func(r int)) {
-	rows := len(m.s.rows)
-	if rows < 2*rowsAtOnce {
-		for r := range rows {
-			do(r)
-		}
-		return
-	}
-	n := (rows + rowsAtOnce - 1) / rowsAtOnce
-	m.team.Run(n, func(i, _ int) {
-		for r := i * rowsAtOnce; r < min((i+1)*rowsAtOnce, rows); r++ {
-			do(r)
-		}
-	})
-}
-
-// quantized reports whether a product with one of ws needs 8-bit activations.
-func quantized(ws ...*kernel.Matrix) bool {
-	for _, w := range ws {
-		if w.Format != kernel.F32 {
-			return true
-		}
-	}
-	return false
-}
-
-func grow[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return make([]T, n)
-	}
-	return s[:n]
 }

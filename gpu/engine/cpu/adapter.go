@@ -2,7 +2,6 @@ package cpu
 
 import (
 	"fmt"
-	"net/http"
 	"strconv"
 
 	"github.com/yardmaster/yardmaster/core/engine"
@@ -18,19 +17,20 @@ func New(c openai.Config) *openai.Adapter {
 	return openai.New(c)
 }
 
-func setHeaders(h http.Header, w *fleet.Worker, c *engine.Call) {
-	h[engine.HeaderEpoch] = []string{strconv.FormatUint(uint64(w.Epoch), 10)}
+func setHeaders(head []byte, w *fleet.Worker, c *engine.Call) []byte {
+	head = openai.AppendHeader(head, engine.HeaderEpoch, strconv.FormatUint(uint64(w.Epoch), 10))
 	if c.Leg == engine.Aggregated {
-		return
+		return head
 	}
-	h[engine.HeaderLeg] = []string{c.Leg.String()}
-	h[engine.HeaderTransfer] = []string{fmt.Sprintf("%016x", c.TransferID)}
+	head = openai.AppendHeader(head, engine.HeaderLeg, c.Leg.String())
+	head = openai.AppendHeader(head, engine.HeaderTransfer, fmt.Sprintf("%016x", c.TransferID))
 	if c.Peer != nil {
-		h[engine.HeaderPeer] = []string{engine.PeerOf(c.Peer).String()}
+		head = openai.AppendHeader(head, engine.HeaderPeer, engine.PeerOf(c.Peer).String())
 	}
+	return head
 }
 
-func readHeaders(h http.Header, r *engine.Response) {
-	r.KV = h.Get(engine.HeaderKV)
-	r.Reason = h.Get(engine.HeaderReason)
+func readHeaders(header func(string) string, r *engine.Response) {
+	r.KV = header(engine.HeaderKV)
+	r.Reason = header(engine.HeaderReason)
 }

@@ -26,7 +26,7 @@ const (
 // piece is a part of a text with its tokens. All but its marks is immutable.
 type piece struct {
 	key    uint64
-	owner  *Text
+	owner  *model
 	text   string
 	ids    []int32
 	used   atomic.Bool // since the hand passed
@@ -68,12 +68,12 @@ func newCache(budget unit.Bytes) *cache {
 	return c
 }
 
-func (t *Text) keyOf(text string) uint64 { return xxhash.Sum64String(text) ^ t.key }
+func (t *model) keyOf(text string) uint64 { return xxhash.Sum64String(text) ^ t.key }
 
 func (c *cache) shard(key uint64) *shard { return &c.shards[key>>60%shards] }
 
 // find is the piece with this text, or nil.
-func (c *cache) find(t *Text, key uint64, text string) *piece {
+func (c *cache) find(t *model, key uint64, text string) *piece {
 	s := c.shard(key)
 	s.mu.RLock()
 	p := s.byKey[key]
@@ -88,7 +88,7 @@ func (c *cache) find(t *Text, key uint64, text string) *piece {
 }
 
 // keep remembers ids for text; it copies both.
-func (c *cache) keep(t *Text, key uint64, text string, ids []int32) *piece {
+func (c *cache) keep(t *model, key uint64, text string, ids []int32) *piece {
 	p := &piece{key: key, owner: t, text: strings.Clone(text), ids: append(make([]int32, 0, len(ids)), ids...)}
 	s := c.shard(key)
 	s.mu.Lock()

@@ -16,24 +16,56 @@ import (
 	"github.com/yardmaster/yardmaster/core/unit"
 )
 
-// Text is how a model turns requests into tokens.
-type Text struct {
-	tokenizer *tokens.Tokenizer
-	template  *tokens.Template
-	bos, eos  string
-	bosID     int32
-	addBOS    bool
-	key       uint64 // of its pieces in the cache
+// Encoder turns text into tokens; *[tokens.Tokenizer] is one.
+type Encoder interface {
+	// Encode appends the ids of text to dst; special tokens in it are parsed.
+	Encode(dst []int32, text string, parseSpecial bool) []int32
+	// Cut is the first place at or behind from where text can be cut, len(text) if
+	// there is none: see [tokens.Tokenizer.Cut].
+	Cut(text string, from int) int
 }
 
-// NewText describes a model. template may be nil: chats have no exact identity
-// then.
+// Template renders chats; *[tokens.Template] is one.
+type Template interface {
+	// AppendDirect is the fast way, where it can: see [tokens.Template.AppendDirect].
+	AppendDirect(dst []byte, c *tokens.Chat, limit int) (text []byte, ok bool)
+	// Render is the way for all chats.
+	Render(ctx context.Context, c *tokens.Chat) (string, error)
+}
+
+// Text is how a model turns requests into tokens.
+type Text struct {
+	Encoder Encoder
+	// Template may be nil: chats have no exact identity then.
+	Template Template
+	// BOS are the ids that go before a plain prompt.
+	BOS []int32
+	// BOSText and EOSText are what templates know as bos_token and eos_token.
+	BOSText, EOSText string
+	// PartBreak is what joins the text parts of a message's content.
+	PartBreak string
+}
+
+// NewText describes a model by its tokenizer and its template, which may be nil.
 func NewText(tokenizer *tokens.Tokenizer, template *tokens.Template) *Text {
-	t := &Text{tokenizer: tokenizer, template: template}
-	t.bosID, t.addBOS = tokenizer.BOS()
-	t.bos = string(tokenizer.Piece(t.bosID))
-	t.eos = string(tokenizer.Piece(tokenizer.EOS()))
+	bos, add := tokenizer.BOS()
+	t := &Text{
+		Encoder: tokenizer, PartBreak: "\n",
+		BOSText: string(tokenizer.Piece(bos)), EOSText: string(tokenizer.Piece(tokenizer.EOS())),
+	}
+	if template != nil {
+		t.Template = template
+	}
+	if add {
+		t.BOS = []int32{bos}
+	}
 	return t
+}
+
+// model is a Text and its name in the cache.
+type model struct {
+	Text
+	key uint64
 }
 
 // Options configure a [Reader]. Zero fields take their defaults.
@@ -54,7 +86,7 @@ type Options struct {
 
 // Reader gives requests their identity. It is safe for concurrent use.
 type Reader struct {
-	texts   map[string]*Text
+	texts   map[string]*model
 	cache   *cache
 	maxText int
 	clock   clock.Clock
@@ -79,16 +111,14 @@ func New(o Options) *Reader {
 		o.Registry = &measure.Registry{}
 	}
 	r := &Reader{
-		texts: map[string]*Text{}, cache: newCache(o.Cache), maxText: int(o.MaxText), clock: o.Clock,
+		texts: map[string]*model{}, cache: newCache(o.Cache), maxText: int(o.MaxText), clock: o.Clock,
 		cached:  o.Registry.Counter(measure.PromptText, "cached"),
 		encoded: o.Registry.Counter(measure.PromptText, "encoded"),
 		hashed:  o.Registry.Counter(measure.PromptText, "bytes"),
 		size:    o.Registry.Gauge(measure.PromptCacheBytes),
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Texts)) {
-		t := *o.Texts[name]
-		t.key = xxhash.Sum64String(name)
-		r.texts[name] = &t
+		r.texts[name] = &model{Text: *o.Texts[name], key: xxhash.Sum64String(name)}
 	}
 	return r
 }
@@ -184,7 +214,7 @@ func (r *Reader) chat(ctx context.Context, body []byte, f *fields, to Target, se
 		return Identity{Bytes: unit.Bytes(len(body))}
 	}
 	t := r.texts[to.Scope.Base]
-	if t != nil && t.template != nil && !f.inexact && f.messages.to-f.messages.from <= r.maxText && s.readChat(body, f) {
+	if t != nil && t.Template != nil && !f.inexact && f.messages.to-f.messages.from <= r.maxText && s.readChat(body, f, t.PartBreak) {
 		if text, ok := r.render(ctx, t, s); ok {
 			s.chain.begin(seed, to.BlockTokens)
 			r.encode(t, text, s)
@@ -198,15 +228,15 @@ func (r *Reader) chat(ctx context.Context, body []byte, f *fields, to Target, se
 }
 
 // render gives the prompt as the engine will.
-func (r *Reader) render(ctx context.Context, t *Text, s *Scratch) (text string, ok bool) {
-	s.chat.BOS, s.chat.EOS, s.chat.Now = t.bos, t.eos, r.clock.Now()
-	if s.rendered, ok = t.template.AppendDirect(s.rendered[:0], &s.chat, r.maxText); ok {
+func (r *Reader) render(ctx context.Context, t *model, s *Scratch) (text string, ok bool) {
+	s.chat.BOS, s.chat.EOS, s.chat.Now = t.BOSText, t.EOSText, r.clock.Now()
+	if s.rendered, ok = t.Template.AppendDirect(s.rendered[:0], &s.chat, r.maxText); ok {
 		return view(s.rendered), true
 	}
 	if len(s.chat.Messages) > maxSlowMessages {
 		return "", false
 	}
-	text, err := t.template.Render(ctx, &s.chat)
+	text, err := t.Template.Render(ctx, &s.chat)
 	// What a template refuses, the engine will too: nothing is computed.
 	return text, err == nil && len(text) <= r.maxText
 }
@@ -238,8 +268,8 @@ func (r *Reader) completion(body []byte, f *fields, to Target, seed prefix.Hash,
 		case p.isIDs:
 			s.chain.add(p.ids)
 		default:
-			if t.addBOS && special {
-				s.chain.add(append(s.ids[:0], t.bosID))
+			if special {
+				s.chain.add(t.BOS)
 			}
 			r.encode(t, p.text, s)
 		}
@@ -255,22 +285,22 @@ func (r *Reader) completion(body []byte, f *fields, to Target, seed prefix.Hash,
 }
 
 // encode adds the tokens of text to the chain, piece by piece.
-func (r *Reader) encode(t *Text, text string, s *Scratch) {
+func (r *Reader) encode(t *model, text string, s *Scratch) {
 	cached := 0
 	all := len(text)
 	for text != "" {
-		n := t.tokenizer.Cut(text, pieceBytes)
+		n := t.Encoder.Cut(text, pieceBytes)
 		part := text[:n]
 		text = text[n:]
 		if text == "" || n > maxPiece {
-			s.ids = t.tokenizer.Encode(s.ids[:0], part, true)
+			s.ids = t.Encoder.Encode(s.ids[:0], part, true)
 			s.chain.add(s.ids)
 			continue
 		}
 		key := t.keyOf(part)
 		p := r.cache.find(t, key, part)
 		if p == nil {
-			s.ids = t.tokenizer.Encode(s.ids[:0], part, true)
+			s.ids = t.Encoder.Encode(s.ids[:0], part, true)
 			p = r.cache.keep(t, key, part, s.ids)
 		} else {
 			cached += n

@@ -103,7 +103,7 @@ const maxMessages = 4096
 
 // readChat reads the messages as engines do into s.chat. ok is false when some
 // of it is not text.
-func (s *Scratch) readChat(b []byte, f *fields) (ok bool) {
+func (s *Scratch) readChat(b []byte, f *fields, partBreak string) (ok bool) {
 	generate, ok := boolean(b, f.generate, true)
 	if !ok {
 		return false
@@ -117,7 +117,7 @@ func (s *Scratch) readChat(b []byte, f *fields) (ok bool) {
 	s.chat.Messages = s.chat.Messages[:0]
 	list := membersOf(b, f.messages)
 	for list.next() {
-		m, ok := s.readMessage(b, list.value)
+		m, ok := s.readMessage(b, list.value, partBreak)
 		if !ok || len(s.chat.Messages) == maxMessages {
 			return false
 		}
@@ -126,7 +126,7 @@ func (s *Scratch) readChat(b []byte, f *fields) (ok bool) {
 	return !list.broken && !list.object && len(s.chat.Messages) > 0
 }
 
-func (s *Scratch) readMessage(b []byte, at span) (m tokens.Message, ok bool) {
+func (s *Scratch) readMessage(b []byte, at span, partBreak string) (m tokens.Message, ok bool) {
 	f := membersOf(b, at)
 	for f.next() {
 		if b[f.value.from] == 'n' {
@@ -136,7 +136,7 @@ func (s *Scratch) readMessage(b []byte, at span) (m tokens.Message, ok bool) {
 		case "role":
 			m.Role, ok = s.text(b, f.value)
 		case "content":
-			m.Content, ok = s.readContent(b, f.value)
+			m.Content, ok = s.readContent(b, f.value, partBreak)
 		case "name", "tool_call_id", "tool_calls", "reasoning_content":
 			if m.Fields == nil {
 				m.Fields = map[string]any{}
@@ -155,8 +155,8 @@ func (s *Scratch) readMessage(b []byte, at span) (m tokens.Message, ok bool) {
 }
 
 // readContent is text, or an array of text parts, which engines join by
-// newlines.
-func (s *Scratch) readContent(b []byte, at span) (string, bool) {
+// partBreak.
+func (s *Scratch) readContent(b []byte, at span, partBreak string) (string, bool) {
 	if b[at.from] == '"' {
 		return s.text(b, at)
 	}
@@ -180,7 +180,7 @@ func (s *Scratch) readContent(b []byte, at span) (string, bool) {
 			return "", false
 		}
 		if n > 0 {
-			s.arena = append(s.arena, '\n')
+			s.arena = append(s.arena, partBreak...)
 		}
 		if text.none() {
 			continue

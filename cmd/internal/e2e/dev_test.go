@@ -88,8 +88,11 @@ func gone(pid string) bool {
 
 func (d *dev) wait(t *testing.T) int {
 	t.Helper()
-	ended := make(chan error, 1)
-	go func() { ended <- d.cmd.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		d.cmd.Wait() //nolint:errcheck // the exit code says it
+	}()
 	select {
 	case <-ended:
 		return d.cmd.ProcessState.ExitCode()

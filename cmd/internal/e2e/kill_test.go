@@ -56,7 +56,7 @@ func TestKill(t *testing.T) {
 		own := rand.New(rand.NewPCG(seed, uint64(2+i)))
 		askers.Go(func() {
 			for ctx.Err() == nil {
-				lot.ask(t, s, c, own, &seen)
+				lot.ask(t.Context(), t, s, c, own, &seen) // stop lets a question end
 			}
 		})
 	}
@@ -140,13 +140,13 @@ func newQuestions(t *testing.T, random *rand.Rand, n int) *questions {
 const patience = time.Minute
 
 // ask asks one question, sometimes leaving in the middle, and judges the answer.
-func (q *questions) ask(t *testing.T, s *stack, c *http.Client, random *rand.Rand, seen *tally) {
+func (q *questions) ask(ctx context.Context, t *testing.T, s *stack, c *http.Client, random *rand.Rand, seen *tally) {
 	i := random.IntN(len(q.prompts))
 	limit, leaves := patience, random.IntN(10) == 0
 	if leaves {
 		limit = time.Duration(random.IntN(20_000)) * time.Microsecond
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	a := complete(ctx, c, s.Gateway.URL(), s.Model(), q.prompts[i], answerTokens)
 	seen.add(&a, leaves && !a.proper())

@@ -57,6 +57,7 @@ func StartDev(ctx context.Context, p Process, c *config.Config, o DevOptions) (*
 	}
 	planner, gateway := c.Planner, c.Gateway
 	gateway.Disaggregate = c.Dev.Disaggregate
+	gateway.Tokenizers = append(slices.Clone(gateway.Tokenizers), devTokenizer(c.Worker.ServedName, o)...)
 	planner.DataDir = c.Dev.DataDir
 	planner.Listen = "127.0.0.1:0"
 	d := &Dev{}

@@ -53,6 +53,7 @@ type Gateway struct {
 	UnreadyTime       time.Duration // between "not ready" and not accepting
 	DrainTimeout      time.Duration
 	Explain           bool
+	Tokenizers        []string // MODEL=PATH
 }
 
 // Planner is a member of the replicated core.
@@ -151,6 +152,7 @@ func (c *Config) table() []setting {
 		{"gateway.unready-time", duration(&c.Gateway.UnreadyTime, 0, time.Hour), "0s", "pause at shutdown between failing /readyz and refusing connections"},
 		{"gateway.drain-timeout", duration(&c.Gateway.DrainTimeout, 0, day), "30s", "time for running requests at shutdown"},
 		{"gateway.explain", boolean(&c.Gateway.Explain), "false", "tell every client in x-yardmaster-path how its request was placed; by default those that send x-yardmaster-explain: 1"},
+		{"gateway.tokenizer", tokenizers(&c.Gateway.Tokenizers), "", "tokenizers of models, so that prompts are known by their tokens: a .gguf file, a tokenizer.json, or scripted for the scripted engine's own"},
 
 		{"planner.id", text(&c.Planner.ID), "planner-0", "name of this planner, kept across restarts"},
 		{"planner.listen", address(&c.Planner.Listen, false), "127.0.0.1:8090", "address where workers register"},

@@ -199,6 +199,15 @@ func labels(place *[]string) value {
 	})
 }
 
+func tokenizers(place *[]string) value {
+	return list(place, "MODEL=PATH", func(raw string) error {
+		if model, file, _ := strings.Cut(raw, "="); model == "" || file == "" {
+			return fmt.Errorf("%q is not a model and a file such as llama=/models/tokenizer.json", raw)
+		}
+		return nil
+	})
+}
+
 const maxListItems = 1024
 
 func list(place *[]string, name string, check func(string) error) value {

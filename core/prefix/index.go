@@ -54,6 +54,7 @@ type Index struct {
 	freeWorkers []Worker // a stack
 	freeSlots   []uint16 // a stack
 	sweeping    sweep
+	images      []*image // under way: see touch
 
 	owners []atomic.Uint32 // by slot: its Worker plus one; 0 is none, or one that is gone
 
@@ -94,6 +95,25 @@ type pageMeta struct {
 
 // New returns an empty index.
 func New(o Options) *Index {
+	x := bare(o)
+	for s := len(x.owners) - 1; s > 0; s-- {
+		x.freeSlots = append(x.freeSlots, uint16(s))
+	}
+	for w := len(x.slotOf) - 1; w >= 0; w-- {
+		x.freeWorkers = append(x.freeWorkers, Worker(w))
+	}
+	d := &directory{}
+	for k := range d.runs {
+		d.runs[k].first = uint32(k)
+		d.entries = append(d.entries, x.newPage(0))
+	}
+	x.dir.Store(d)
+	x.account()
+	return x
+}
+
+// bare is an index without pages, and without numbers to give.
+func bare(o Options) *Index {
 	if o.Budget <= 0 {
 		o.Budget = 256 << 20
 	}
@@ -112,20 +132,9 @@ func New(o Options) *Index {
 	x.pages.memory = o.Memory
 	x.rows.words = (slots + 63) / 64
 	x.sweeping.retired = make([]bool, slots)
-	for s := slots - 1; s > 0; s-- {
-		x.freeSlots = append(x.freeSlots, uint16(s))
-	}
-	for w := workers - 1; w >= 0; w-- {
-		x.freeWorkers = append(x.freeWorkers, Worker(w))
-	}
+	empty := []*chunk{}
+	x.pages.chunks.Store(&empty)
 	x.cutShards()
-	d := &directory{}
-	for k := range d.runs {
-		d.runs[k].first = uint32(k)
-		d.entries = append(d.entries, x.newPage(0))
-	}
-	x.dir.Store(d)
-	x.account()
 	return x
 }
 
@@ -246,6 +255,7 @@ func (x *Index) store(key uint64, s uint16) {
 	shard, runBits := x.place(key)
 	for {
 		n := *x.dir.Load().entry(shard, runBits)
+		x.touch(n)
 		p := page(*x.pages.chunks.Load(), n)
 		at, found := p.locate(key)
 		if found {
@@ -296,6 +306,7 @@ func (x *Index) Remove(w Worker, blocks []Hash) {
 		n := x.pageOf(key)
 		p := page(chunks, n)
 		if at, found := p.locate(key); found {
+			x.touch(n)
 			x.dropHolder(n, p, at, s)
 		}
 	}
@@ -317,6 +328,7 @@ func (x *Index) newPage(depth uint8) uint32 {
 	if int(n) == len(x.meta) {
 		x.meta = append(x.meta, pageMeta{})
 	}
+	x.touch(n)
 	x.meta[n] = pageMeta{depth: depth, inUse: true}
 	p := page(*x.pages.chunks.Load(), n)
 	for g := range pageGroups {
@@ -418,6 +430,7 @@ func (d *directory) point(shard uint8, runBits uint64, depth uint8, n uint32) {
 // copySlots copies the live slots of page n to the pages that to names, leaving
 // out retired holders. A slot's row of holders moves along.
 func (x *Index) copySlots(n uint32, to func(key uint64) uint32) {
+	x.touch(n) // it leaves retired holders out there too
 	chunks := *x.pages.chunks.Load()
 	from := page(chunks, n)
 	from.eachLive(func(at int) {
@@ -436,6 +449,7 @@ func (x *Index) copySlots(n uint32, to func(key uint64) uint32) {
 // evict forgets up to an eighth of a page: the hand passes over slots, sparing
 // once those stored since it last came by.
 func (x *Index) evict(n uint32) {
+	x.touch(n)
 	p := page(*x.pages.chunks.Load(), n)
 	m := &x.meta[n]
 	for goal, steps := pageSlots/8, 0; goal > 0 && steps < 2*pageSlots; steps++ {

@@ -24,7 +24,7 @@ type State struct {
 	mu      sync.Mutex
 	index   *Index
 	workers []*attached // by ID
-	version uint64      // of the table
+	version uint64      // of the table; each node's own
 	applied uint64      // frames so far
 
 	table atomic.Pointer[Table]

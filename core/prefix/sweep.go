@@ -56,6 +56,7 @@ func (x *Index) scrubPage(n uint32) {
 	if !x.meta[n].inUse {
 		return
 	}
+	x.touch(n)
 	p := page(*x.pages.chunks.Load(), n)
 	p.eachLive(func(at int) { x.scrub(n, p, at) })
 }

@@ -47,6 +47,7 @@ func (x *Index) removeBuckets(w Worker, buckets Buckets) {
 	x.eachPage(func(n uint32, p *pageMem) {
 		p.eachLive(func(at int) {
 			if buckets.Has(Hash(p[at]).Bucket()) && x.holds(p, at, s) {
+				x.touch(n)
 				x.dropHolder(n, p, at, s)
 			}
 		})

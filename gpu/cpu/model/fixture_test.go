@@ -80,9 +80,12 @@ const closeCall = 0.02
 // mode chooses for itself, and the exact mode, led along that path, judges how
 // far each choice was from its own.
 func TestFixtures(t *testing.T) {
+	if raceEnabled {
+		t.Skip("too slow under the race detector, which the small models exercise as well")
+	}
 	path, list := modelPath(t), fixtures(t)
 	steps := 64
-	if testing.Short() || raceEnabled {
+	if testing.Short() {
 		steps = 8
 	}
 	var led []continued

@@ -2,5 +2,5 @@
 
 package model
 
-// raceEnabled shortens what the race detector slows tenfold.
+// raceEnabled leaves out what the race detector slows tenfold.
 const raceEnabled = true

@@ -22,6 +22,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/lead"
 	"github.com/yardmaster/yardmaster/core/planner"
+	"github.com/yardmaster/yardmaster/core/prefix"
 	"github.com/yardmaster/yardmaster/core/wire/control"
 	"github.com/yardmaster/yardmaster/core/wire/control/rpc"
 )
@@ -71,6 +72,8 @@ func (p *memoryPlanner) set(fail error, panics bool) {
 type rig struct {
 	planner *memoryPlanner
 	leases  *lead.Leases
+	prefix  *memoryPrefix
+	server  *Server
 	client  rpc.ControlClient
 }
 
@@ -78,7 +81,8 @@ func newRig(t *testing.T) *rig {
 	t.Helper()
 	p := &memoryPlanner{machine: planner.New()}
 	leases := lead.NewLeases(lead.Config{TTL: 3 * time.Second, RenewEvery: time.Second})
-	srv, err := New(Config{Planner: p, Leases: leases, Clock: clock.NewVirtual(time.Unix(100, 0))})
+	index := &memoryPrefix{state: prefix.NewState(prefix.Options{})}
+	srv, err := New(Config{Planner: p, Leases: leases, Prefix: index, Clock: clock.NewVirtual(time.Unix(100, 0))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +107,7 @@ func newRig(t *testing.T) *rig {
 		srv.Close(context.WithoutCancel(t.Context()))
 		wg.Wait()
 	})
-	return &rig{planner: p, leases: leases, client: rpc.NewControlClient(conn)}
+	return &rig{planner: p, leases: leases, prefix: index, server: srv, client: rpc.NewControlClient(conn)}
 }
 
 func workerMessage(incarnation string) *control.Worker {

@@ -75,9 +75,13 @@ type Options struct {
 	Texts map[string]*Text
 	// Cache bounds the memory for tokenised pieces of text; default 64 MiB.
 	Cache unit.Bytes
-	// MaxText is the most text that is tokenised or hashed; default 1 MiB. A
-	// longer prompt is known by the bytes of its beginning.
+	// MaxText is the most text that is rendered or hashed; default 1 MiB. A longer
+	// prompt is known by the bytes of its beginning.
 	MaxText unit.Bytes
+	// MaxWork is the most text that one reading tokenises anew; default 256 KiB,
+	// some milliseconds. Beyond it the identity is of the prompt's beginning, and
+	// because that is cached, the next reading of the same prompt gets further.
+	MaxWork unit.Bytes
 	// Clock is what templates show as the date; default the real one.
 	Clock clock.Clock
 	// Registry gets the metrics; nil is one of the reader's own.
@@ -89,6 +93,7 @@ type Reader struct {
 	texts   map[string]*model
 	cache   *cache
 	maxText int
+	maxWork int
 	clock   clock.Clock
 
 	cached, encoded, hashed measure.Counter
@@ -104,6 +109,9 @@ func New(o Options) *Reader {
 	if o.MaxText <= 0 {
 		o.MaxText = 1 << 20
 	}
+	if o.MaxWork <= 0 {
+		o.MaxWork = 256 << 10
+	}
 	if o.Clock == nil {
 		o.Clock = clock.Real{}
 	}
@@ -111,7 +119,7 @@ func New(o Options) *Reader {
 		o.Registry = &measure.Registry{}
 	}
 	r := &Reader{
-		texts: map[string]*model{}, cache: newCache(o.Cache), maxText: int(o.MaxText), clock: o.Clock,
+		texts: map[string]*model{}, cache: newCache(o.Cache), maxText: int(o.MaxText), maxWork: int(o.MaxWork), clock: o.Clock,
 		cached:  o.Registry.Counter(measure.PromptText, "cached"),
 		encoded: o.Registry.Counter(measure.PromptText, "encoded"),
 		hashed:  o.Registry.Counter(measure.PromptText, "bytes"),
@@ -143,6 +151,9 @@ type Identity struct {
 	Chain []prefix.Hash
 	// Exact says that Tokens and Chain are of the model's own tokens.
 	Exact bool
+	// Partial says of an exact identity that Chain ends before the prompt does, and
+	// that Tokens is extrapolated: tokenising the whole would have cost too much.
+	Partial bool
 	// Tokens is the number of prompt tokens, of all prompts; 0 where only an
 	// estimate can be had: see Estimate.
 	Tokens unit.Tokens
@@ -217,9 +228,9 @@ func (r *Reader) chat(ctx context.Context, body []byte, f *fields, to Target, se
 	if t != nil && t.Template != nil && !f.inexact && f.messages.to-f.messages.from <= r.maxText && s.readChat(body, f, t.PartBreak) {
 		if text, ok := r.render(ctx, t, s); ok {
 			s.chain.begin(seed, to.BlockTokens)
-			r.encode(t, text, s)
+			n, whole := r.encode(t, text, s, r.maxWork)
 			return Identity{
-				Chain: s.chain.out, Exact: true, Tokens: unit.Tokens(s.chain.tokens), BlockTokens: to.BlockTokens,
+				Chain: s.chain.out, Exact: true, Partial: !whole, Tokens: n, BlockTokens: to.BlockTokens,
 				Bytes: unit.Bytes(len(text)),
 			}
 		}
@@ -264,6 +275,7 @@ func (r *Reader) completion(body []byte, f *fields, to Target, seed prefix.Hash,
 	for i := range s.prompts {
 		p := &s.prompts[i]
 		s.chain.begin(seed, to.BlockTokens)
+		n, whole := unit.Tokens(len(p.ids)), true
 		switch {
 		case p.isIDs:
 			s.chain.add(p.ids)
@@ -271,9 +283,10 @@ func (r *Reader) completion(body []byte, f *fields, to Target, seed prefix.Hash,
 			if special {
 				s.chain.add(t.BOS)
 			}
-			r.encode(t, p.text, s)
+			n, whole = r.encode(t, p.text, s, r.maxWork/len(s.prompts))
 		}
-		id.Tokens += unit.Tokens(s.chain.tokens)
+		id.Tokens += n
+		id.Partial = id.Partial || !whole
 		if i == 0 && len(s.prompts) > 1 {
 			s.first = append(s.first[:0], s.chain.out...)
 		}
@@ -284,31 +297,61 @@ func (r *Reader) completion(body []byte, f *fields, to Target, seed prefix.Hash,
 	return id
 }
 
-// encode adds the tokens of text to the chain, piece by piece.
-func (r *Reader) encode(t *model, text string, s *Scratch) {
-	cached := 0
-	all := len(text)
-	for text != "" {
-		n := t.Encoder.Cut(text, pieceBytes)
-		part := text[:n]
-		text = text[n:]
-		if text == "" || n > maxPiece {
-			s.ids = t.Encoder.Encode(s.ids[:0], part, true)
-			s.chain.add(s.ids)
-			continue
+// encode adds the tokens of text to the chain, piece by piece, and counts those
+// of the chain. It ends early when more than work bytes would have to be
+// tokenised; n is extrapolated then.
+func (r *Reader) encode(t *model, text string, s *Scratch, work int) (n unit.Tokens, whole bool) {
+	cached, encoded, rest := 0, 0, text
+	for rest != "" {
+		end := t.Encoder.Cut(rest, pieceBytes)
+		part := rest[:end]
+		keep := end < len(rest) && end <= maxPiece
+		var key uint64
+		if keep {
+			key = t.keyOf(part)
+			if p := r.cache.find(t, key, part); p != nil {
+				s.chain.addPiece(p)
+				cached += end
+				rest = rest[end:]
+				continue
+			}
 		}
-		key := t.keyOf(part)
-		p := r.cache.find(t, key, part)
-		if p == nil {
-			s.ids = t.Encoder.Encode(s.ids[:0], part, true)
-			p = r.cache.keep(t, key, part, s.ids)
+		if work -= effort(end); work < 0 {
+			break
+		}
+		s.ids = t.Encoder.Encode(s.ids[:0], part, true)
+		if keep {
+			s.chain.addPiece(r.cache.keep(t, key, part, s.ids))
 		} else {
-			cached += n
+			s.chain.add(s.ids)
 		}
-		s.chain.addPiece(p)
+		encoded += end
+		rest = rest[end:]
 	}
+	r.count(cached, encoded)
+	n = unit.Tokens(s.chain.tokens)
+	if rest == "" {
+		return n, true
+	}
+	if done := cached + encoded; done > 0 {
+		return n * unit.Tokens(len(text)) / unit.Tokens(done), false
+	}
+	return unit.Tokens(len(text) / (byteBlock / 16)), false
+}
+
+// effort is what tokenising a part costs, in bytes of usual text. A part much
+// longer than asked for has no place to cut: it is one word, or few, and merging
+// a word takes more than linear time.
+func effort(part int) int {
+	if part > 2*pieceBytes {
+		return 16 * part
+	}
+	return part
+}
+
+func (r *Reader) count(cached, encoded int) {
 	r.cached.Add(float64(cached))
-	r.encoded.Add(float64(all - cached))
+	r.encoded.Add(float64(encoded))
 	if r.reads.Add(1)%64 == 1 {
 		r.size.Set(float64(r.cache.bytes()))
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nikolalohinski/gonja/v2/config"
@@ -59,6 +60,7 @@ type Template struct {
 	tpl     *exec.Template
 	env     *exec.Environment
 	program []statement // of AppendDirect
+	states  sync.Pool   // of *direct
 }
 
 // ParseTemplate parses Jinja source. Blocks are trimmed as Hugging Face does

@@ -26,17 +26,24 @@ func (t *Template) AppendDirect(dst []byte, c *Chat, limit int) (text []byte, ok
 	if len(c.Extra) > 0 {
 		return dst, false
 	}
-	d := direct{chat: c, out: dst, limit: len(dst) + limit, steps: budgetSteps}
-	d.vars = d.room[:0]
-	for _, run := range t.program {
-		if !run(&d) {
-			return dst, false
-		}
+	d, _ := t.states.Get().(*direct)
+	if d == nil {
+		d = &direct{}
 	}
-	return d.out, true
+	defer t.states.Put(d)
+	*d = direct{chat: c, out: dst, limit: len(dst) + limit, steps: budgetSteps, vars: d.vars[:0], loops: d.loops[:0]}
+	ok = runAll(t.program, d)
+	text = d.out
+	if !ok {
+		text = dst
+	}
+	clear(d.vars[:cap(d.vars)]) // they hold on to the chat
+	d.chat, d.out = nil, nil
+	return text, ok
 }
 
-// direct is the state of one rendering. A value's meaning of failure is gaveUp.
+// direct is the state of one rendering. An expression that cannot be evaluated
+// sets gaveUp.
 type direct struct {
 	chat   *Chat
 	out    []byte
@@ -46,8 +53,6 @@ type direct struct {
 	frame  int // where the innermost scope begins in vars
 	loops  []loopState
 	gaveUp bool
-	room   [16]binding
-	lroom  [2]loopState
 }
 
 type binding struct {
@@ -378,9 +383,6 @@ func compileFor(c *boundedFor) statement {
 			ok := runAll(empty, d)
 			d.vars = d.vars[:mark]
 			return ok
-		}
-		if d.loops == nil {
-			d.loops = d.lroom[:0]
 		}
 		depth := len(d.loops)
 		d.loops = append(d.loops, loopState{length: list.m - list.n})

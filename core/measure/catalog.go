@@ -144,6 +144,8 @@ var (
 	// FeedRepairs counts the times that the planner was told anew what the engine
 	// holds.
 	FeedRepairs = Desc{Name: "yardmaster_feed_repairs_total", Type: CounterType, Help: "Times the planner was told anew what the engine holds."}
+	// FeedRefused counts blocks that are not followed because of a bound.
+	FeedRefused = Desc{Name: "yardmaster_feed_refused_blocks_total", Type: CounterType, Help: "Stored KV blocks that are not followed, because too many are already or wait for their parent."}
 	// FeedGaps counts losses of the engine's events by how they ended: replayed,
 	// cleared.
 	FeedGaps = Desc{Name: "yardmaster_feed_gaps_total", Type: CounterType, Labels: []string{"outcome"}, Help: "Times that events of the engine were missing, by how it ended."}

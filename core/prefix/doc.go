@@ -14,6 +14,8 @@
 //
 // The state is a function of the sequence of writes alone, so replicas that
 // apply the same log have equal digests and equal snapshots. Lookups leave no
-// trace in it. Speculative entries, which are one gateway's own guess, live in
-// an [Overlay].
+// trace in it. [State] is that sequence: it applies [Frame]s of workers' KV
+// events, knows which are missing, and publishes which number of the index means
+// which incarnation in a [Table]. Speculative entries, which are one gateway's
+// own guess, live in an [Overlay].
 package prefix

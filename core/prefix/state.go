@@ -169,11 +169,15 @@ func (s *State) apply(f *Frame) Outcome {
 		return s.attach(f)
 	case FrameSweep:
 		return Applied
+	case FrameDetach, FrameDelta, FrameBegin, FramePart, FrameEnd:
+		if a := s.current(f.Worker, f.Epoch); a != nil {
+			return s.applyTo(a, f)
+		}
 	}
-	a := s.current(f.Worker, f.Epoch)
-	if a == nil {
-		return Unattached
-	}
+	return Unattached
+}
+
+func (s *State) applyTo(a *attached, f *Frame) Outcome {
 	switch f.Kind {
 	case FrameDetach:
 		s.detach(a)
@@ -186,8 +190,9 @@ func (s *State) apply(f *Frame) Outcome {
 		return s.part(a, f)
 	case FrameEnd:
 		return s.end(a, f)
+	case FrameAttach, FrameSweep: // not of an attached worker
 	}
-	return Unattached // a kind that a later release knows: nothing of it can be kept
+	return Unattached
 }
 
 func (s *State) find(id fleet.WorkerID) (int, bool) {

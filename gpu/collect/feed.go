@@ -62,10 +62,12 @@ type Feed struct {
 	cfg    Config
 	mirror *Mirror
 	sent   []prefix.Frame // not acknowledged, oldest first
-	repair uint64         // the number of the last repair
+	mended uint64         // the number of the last repair
 
-	frames, repairs measure.Counter
-	held            measure.Gauge
+	frames, repairs, refused measure.Counter
+
+	held  measure.Gauge
+	shown uint64 // of the refused blocks
 }
 
 // NewFeed checks the configuration. Nothing runs yet.
@@ -86,6 +88,7 @@ func NewFeed(cfg Config) (*Feed, error) {
 		cfg: cfg, mirror: NewMirror(cfg.MaxBlocks),
 		frames:  cfg.Registry.Counter(measure.FeedFrames),
 		repairs: cfg.Registry.Counter(measure.FeedRepairs),
+		refused: cfg.Registry.Counter(measure.FeedRefused),
 		held:    cfg.Registry.Gauge(measure.FeedBlocks),
 	}, nil
 }
@@ -234,7 +237,7 @@ func (s *session) run(ctx context.Context) error {
 			}
 		case <-poll.C():
 			poll.Reset(epochPoll)
-			s.held.Set(float64(s.mirror.Stats().Held))
+			s.show()
 			if s.cfg.Epoch() != s.epoch {
 				return s.link.CloseSend()
 			}
@@ -243,6 +246,14 @@ func (s *session) run(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// show sets the gauges.
+func (f *Feed) show() {
+	stats := f.mirror.Stats()
+	f.held.Set(float64(stats.Held))
+	f.refused.Add(float64(stats.Refused - f.shown))
+	f.shown = stats.Refused
 }
 
 // open waits for the first position.
@@ -325,11 +336,11 @@ func (s *session) mend(p *prefix.Position) error {
 		return errNoAgreement
 	}
 	r := s.mirror.repair(&p.Sums)
-	s.Feed.repair = max(s.Feed.repair, p.Repair) + 1
+	s.mended = max(s.mended, p.Repair) + 1
 	s.repairs.Inc()
 	s.cfg.Logger.Info("telling the planner what the engine holds", "worker", s.cfg.Worker,
 		"buckets", r.buckets.Len(), "blocks", len(r.blocks))
-	frame := prefix.Frame{Kind: prefix.FrameBegin, Worker: s.cfg.Worker, Epoch: s.epoch, Repair: s.Feed.repair, Buckets: r.buckets}
+	frame := prefix.Frame{Kind: prefix.FrameBegin, Worker: s.cfg.Worker, Epoch: s.epoch, Repair: s.mended, Buckets: r.buckets}
 	if err := s.sendFrame(&frame); err != nil {
 		return err
 	}

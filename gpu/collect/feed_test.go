@@ -71,7 +71,7 @@ func (r *rig) check(t *testing.T, wait time.Duration) {
 	want := r.feed.mirror.list()
 	got, exact := r.holds(fleet.Epoch(r.epoch.Load()))
 	if !exact || !slices.Equal(got, want) {
-		t.Errorf("the index has %d blocks (exact: %v), the worker %d\n%s", len(got), exact, len(want), strings.Join(r.planner.log, "\n"))
+		t.Errorf("the index has %d blocks (exact: %v), the worker %d\n%s", len(got), exact, len(want), strings.Join(r.log, "\n"))
 	}
 }
 

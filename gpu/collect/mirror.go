@@ -20,7 +20,7 @@ type Mirror struct {
 	pending map[prefix.Hash]bool   // net change since the last cut: true came, false went
 	cut     uint64                 // the last change in a frame
 	cutSum  uint64                 // of the set as the frames tell it
-	refused uint64                 // blocks beyond the limit
+	refused uint64                 // blocks not followed, beyond a bound
 }
 
 // defaultMaxBlocks bounds a mirror and a translator unless told otherwise. At
@@ -170,11 +170,11 @@ func (m *Mirror) repair(theirs *prefix.Sums) repair {
 	return r
 }
 
-// Stats is what a mirror holds.
+// MirrorStats is what a mirror holds.
 type MirrorStats struct {
 	Held    int    // blocks
 	Pending int    // changes not yet cut
-	Refused uint64 // blocks beyond the limit so far
+	Refused uint64 // blocks not followed so far, for a bound
 }
 
 // Stats reads the counts.

@@ -52,7 +52,6 @@ type Translator struct {
 	known   map[uint64]*block
 	orphans map[uint64][]uint64 // by parent
 	waiting int                 // blocks that wait
-	lost    uint64              // blocks beyond a bound
 }
 
 // block is what is known of one of the engine's blocks.
@@ -76,7 +75,7 @@ const (
 const maxWaiting = 1 << 15
 
 // maxBlockTokens bounds the tokens of a block that waits.
-const maxBlockTokens = 1 << 14
+const maxBlockTokens = 512
 
 // NewTranslator writes into m the blocks of an engine of that scope, whose adapter
 // and salt the events say.
@@ -119,13 +118,13 @@ func (t *Translator) apply(e *Event) {
 
 func (t *Translator) store(e *Event) {
 	n := e.BlockTokens
-	unsaid := e.Opaque || n <= 0 || len(e.Tokens) != n*len(e.Blocks)
+	unsaid := e.Opaque || n <= 0 || n > len(e.Tokens) || len(e.Tokens) != n*len(e.Blocks)
 	parent := e.Parent
 	for i, id := range e.Blocks {
 		switch root := e.Root && i == 0; {
 		case t.again(id):
 		case len(t.known) >= t.limit:
-			t.lost++
+			t.mirror.refused++
 		case unsaid:
 			t.known[id] = &block{state: opaque, copies: 1}
 			t.adopt(id)
@@ -163,7 +162,7 @@ func (t *Translator) follow(id, parent uint64, tokens []int32) {
 		t.known[id] = &block{state: opaque, copies: 1}
 		t.adopt(id)
 	case t.waiting >= maxWaiting || len(tokens) > maxBlockTokens:
-		t.lost++
+		t.mirror.refused++
 	default:
 		t.waiting++
 		t.known[id] = &block{state: waiting, copies: 1, parent: parent, tokens: slices.Clone(tokens)}
@@ -173,16 +172,21 @@ func (t *Translator) follow(id, parent uint64, tokens []int32) {
 
 // enter names a block after its parent's name, and then those that wait for it.
 func (t *Translator) enter(id uint64, b *block, parent prefix.Hash) {
-	var one [1]prefix.Hash
-	named := prefix.AppendChain(one[:0], parent, b.tokens, unit.Tokens(len(b.tokens)))
-	b.hash, b.state, b.tokens, b.copies = named[0], live, nil, max(b.copies, 1)
-	if !t.mirror.add(b.hash) {
-		delete(t.known, id)
-		t.lost++
+	b.copies = 1
+	if !t.name(b, parent) {
 		return
 	}
 	t.known[id] = b
 	t.adopt(id)
+}
+
+// name puts a block into the mirror, under the name that follows from its
+// parent's, and reports whether there was room.
+func (t *Translator) name(b *block, parent prefix.Hash) bool {
+	var one [1]prefix.Hash
+	b.hash = prefix.AppendChain(one[:0], parent, b.tokens, unit.Tokens(len(b.tokens)))[0]
+	b.state, b.tokens = live, nil
+	return t.mirror.add(b.hash)
 }
 
 // adopt settles the blocks that waited for id, and those that waited for them.
@@ -196,7 +200,7 @@ func (t *Translator) adopt(id uint64) {
 		for _, child := range children {
 			if b := t.known[child]; b != nil && b.state == waiting {
 				t.waiting--
-				t.settle(child, b, p)
+				t.settle(b, p)
 				parents = append(parents, child)
 			}
 		}
@@ -204,17 +208,9 @@ func (t *Translator) adopt(id uint64) {
 }
 
 // settle gives a block that waited its name, or none after a nameless parent.
-func (t *Translator) settle(id uint64, b, parent *block) {
-	if parent == nil || parent.state != live {
+func (t *Translator) settle(b, parent *block) {
+	if parent == nil || parent.state != live || !t.name(b, parent.hash) {
 		b.state, b.tokens = opaque, nil
-		return
-	}
-	var one [1]prefix.Hash
-	named := prefix.AppendChain(one[:0], parent.hash, b.tokens, unit.Tokens(len(b.tokens)))
-	b.hash, b.state, b.tokens = named[0], live, nil
-	if !t.mirror.add(b.hash) {
-		b.state = opaque
-		t.lost++
 	}
 }
 

@@ -121,6 +121,7 @@ func truth(t *testing.T, e *scripted.Engine) []prefix.Hash {
 // lost, repeated, swapped and unreadable messages, in every wire form, the
 // mirror is what the engine holds.
 func TestMirrorFollowsAnEngine(t *testing.T) {
+	t.Parallel()
 	for name, script := range map[string]string{
 		"clean":                "",
 		"lost 7 to 9":          "  drop: [7, 8, 9]",
@@ -154,6 +155,7 @@ func TestMirrorFollowsAnEngine(t *testing.T) {
 // TestMirrorNeverBelievesMore: what cannot be known for lost messages is not
 // believed, and what comes later is.
 func TestMirrorNeverBelievesMore(t *testing.T) {
+	t.Parallel()
 	const replay = "  replay: 127.0.0.1:0\n"
 	for name, script := range map[string]string{
 		"forgotten too":      replay + "  drop: [5]\n  forget: [5]",
@@ -283,6 +285,7 @@ func (p *publisher) store(seq uint64, lost bool) {
 // TestLostMessagesAreReplayedWithinASecond is case 19 to the letter: messages 7
 // to 9 are dropped, and the mirror equals the engine's truth within a second.
 func TestLostMessagesAreReplayedWithinASecond(t *testing.T) {
+	t.Parallel()
 	for name, last := range map[string]uint64{"then others": 12, "then silence": 9} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -322,4 +325,32 @@ func TestReplaysAreNotAskedForInVain(t *testing.T) {
 	if len(p.asked) > 4 {
 		t.Errorf("asked for replays from %v", p.asked)
 	}
+}
+
+// FuzzMessages: whatever an engine sends, the mirror is a set of blocks with
+// right sums, and clearing it leaves nothing.
+func FuzzMessages(f *testing.F) {
+	for _, format := range []kvevent.Format{{}, {Array: true, Hashes: kvevent.Binary}} {
+		f.Add(kvevent.Append(nil, &kvevent.Batch{Events: []kvevent.Event{
+			{Kind: kvevent.Stored, Hashes: []uint64{1, 2}, Tokens: []uint32{1, 2, 3, 4}, BlockTokens: 2, Medium: "GPU"},
+			{Kind: kvevent.Stored, Hashes: []uint64{4}, Parent: 3, Tokens: []uint32{1, 2}, BlockTokens: 2, LoRA: "a", Salt: "s"},
+			{Kind: kvevent.Stored, Hashes: []uint64{3}, Parent: 2, Tokens: []uint32{1, 2}, BlockTokens: 2},
+			{Kind: kvevent.Removed, Hashes: []uint64{1}},
+		}}, format))
+	}
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		m := NewMirror(1000)
+		r := &reader{ZMTP: ZMTP{Registry: &measure.Registry{}}, t: NewTranslator(m, scope), group: anyGroup, recent: make([]seen, remembered)}
+		r.take(&kvevent.Message{Payload: payload})
+		r.take(&kvevent.Message{Seq: 1, Payload: payload})
+		var sums prefix.Sums
+		m.Each(sums.Add)
+		if sums != m.sums {
+			t.Fatal("the sums are not those of the blocks")
+		}
+		r.forget()
+		if s := m.Stats(); s.Held != 0 || s.Pending != 0 || r.t.waiting != 0 {
+			t.Fatalf("cleared, and left with %+v", s)
+		}
+	})
 }

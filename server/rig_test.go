@@ -155,7 +155,7 @@ func (r *rig) idle() {
 	for {
 		busy := ""
 		for _, f := range r.registry.Snapshot() {
-			if f.Desc.Type != measure.GaugeType {
+			if f.Desc.Type != measure.GaugeType || f.Desc.Name == measure.PrefixTrust.Name {
 				continue
 			}
 			for _, s := range f.Series {

@@ -53,7 +53,7 @@ func TestStreamThroughOneWorker(t *testing.T) {
 		t.Errorf("%d %v\n%s", status, err, body)
 	}
 	for name, want := range map[string]string{
-		"x-yardmaster-path": "aggregated; reason=short_prompt; policy=least-request; worker=w",
+		"x-yardmaster-path": "aggregated; reason=short_prompt; policy=sticky; worker=w",
 		"content-type":      "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no", "x-request-id": "my-id.1",
 	} {
 		if got := h.Get(name); got != want {
@@ -166,7 +166,7 @@ func TestDisaggregatedLegs(t *testing.T) {
 	if err != nil || body != shownStream {
 		t.Errorf("%v %s", err, body)
 	}
-	if got := h.Get("x-yardmaster-path"); got != "disaggregated; reason=long_prompt; policy=least-request; prefill=p; decode=d; kv=moved" {
+	if got := h.Get("x-yardmaster-path"); got != "disaggregated; reason=long_prompt; policy=sticky; prefill=p; decode=d; kv=moved" {
 		t.Errorf("path %q", got)
 	}
 	a, b := <-prefill, <-decode

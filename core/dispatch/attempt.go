@@ -31,7 +31,7 @@ const maxRefusal = 256 << 10
 // attempt offers the request to one worker. again says that this worker did not
 // take it and another may; err is then why.
 func (l *Life) attempt(ctx context.Context) (again bool, err error) {
-	p, err := l.place()
+	p, err := l.place(ctx)
 	if err != nil {
 		return false, l.unplaced(err)
 	}

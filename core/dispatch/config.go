@@ -10,6 +10,8 @@ import (
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/load"
 	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/core/prefix"
+	"github.com/yardmaster/yardmaster/core/prompt"
 	"github.com/yardmaster/yardmaster/core/route"
 	"github.com/yardmaster/yardmaster/core/unit"
 )
@@ -103,6 +105,11 @@ type Deps struct {
 	View func() *fleet.View
 	// Samples is what workers last said of themselves; may be nil or return nil.
 	Samples func() *fleet.Samples
+	// Prompts gives requests their identity; nil knows them by their bytes.
+	Prompts *prompt.Reader
+	// Events is the index fed by the workers' KV events; may be nil or return nil.
+	// What workers that it does not know hold is guessed.
+	Events func() *prefix.Table
 	// Adapter finds the adapter for an engine by Worker.Engine; nil for an
 	// unknown one.
 	Adapter  func(engine string) engine.Adapter

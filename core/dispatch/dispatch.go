@@ -13,6 +13,8 @@ import (
 	"github.com/yardmaster/yardmaster/core/errs"
 	"github.com/yardmaster/yardmaster/core/load"
 	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/core/prefix"
+	"github.com/yardmaster/yardmaster/core/prompt"
 	"github.com/yardmaster/yardmaster/core/route"
 	"github.com/yardmaster/yardmaster/core/unit"
 	"github.com/yardmaster/yardmaster/core/wire/edge"
@@ -31,6 +33,11 @@ type Dispatcher struct {
 	learning sync.Mutex
 	buffers  sync.Pool // of *[]byte, for streams
 
+	prompts *prompt.Reader
+	tracker *prefix.Tracker
+	scratch sync.Pool // of *prompt.Scratch
+	chains  sync.Pool // of *[]prefix.Hash
+
 	// deciding makes a decision and its reservation one step: the next decision
 	// sees this one's work.
 	deciding sync.Mutex
@@ -48,6 +55,9 @@ func New(c Config, deps Deps) (*Dispatcher, error) {
 		c.Seed = rand.Uint64() //nolint:gosec // transfer ids only have to differ; ties need no secrecy
 	}
 	c.Route.Seed = c.Seed
+	if deps.Prompts == nil {
+		deps.Prompts = prompt.New(prompt.Options{Clock: deps.Clock, Registry: deps.Registry})
+	}
 	return &Dispatcher{
 		cfg: c, deps: deps,
 		gate:     admit.New(c.Admit),
@@ -56,6 +66,10 @@ func New(c Config, deps Deps) (*Dispatcher, error) {
 		decision: deps.Registry.Histogram(measure.DecisionSeconds),
 		router:   route.New(c.Route),
 		rng:      rand.New(rand.NewPCG(c.Seed, ^c.Seed)), //nolint:gosec // as above
+		prompts:  deps.Prompts,
+		tracker:  prefix.NewTracker(prefix.TrackerOptions{Registry: deps.Registry}),
+		scratch:  sync.Pool{New: func() any { return new(prompt.Scratch) }},
+		chains:   sync.Pool{New: func() any { return new([]prefix.Hash) }},
 		buffers:  sync.Pool{New: func() any { b := make([]byte, streamBuffer); return &b }},
 	}, nil
 }
@@ -84,6 +98,7 @@ type Life struct {
 	model     *model
 	dog       *watchdog
 	tried     []load.Key
+	identity  identity
 	placement *Placement
 	path      route.Path
 	refusal   *refusal
@@ -131,6 +146,7 @@ func (l *Life) Close() {
 	if l.pass != nil {
 		l.pass.Close()
 	}
+	l.forget()
 	l.d.inFlight.Add(-1)
 	l.d = nil
 }
@@ -207,11 +223,12 @@ func (l *Life) settle(err error) Outcome {
 // observe counts what the engine reported and how fast the tokens came.
 func (l *Life) observe() {
 	u, m := l.watch.Usage, l.model
+	l.served(u)
 	if u.Known {
 		m.prompt.Add(float64(u.Prompt))
 		m.cached.Add(float64(min(u.Cached, u.Prompt)))
 		m.output.Add(float64(u.Output))
-		m.ratio.Learn(l.req.Prompt, u.Prompt)
+		m.ratio.Learn(l.identity.size(l.req.Prompt), u.Prompt)
 	}
 	if n := max(int(u.Output), l.watch.Tokens); n > 1 && !l.firstAt.IsZero() && l.lastAt.After(l.firstAt) {
 		m.tpot.Observe(l.lastAt.Sub(l.firstAt).Seconds() / float64(n-1))

@@ -334,7 +334,7 @@ func TestDisaggregated(t *testing.T) {
 	}
 	var s sink
 	o := y.serve(t.Context(), long(), &s)
-	if o.Name != "ok" || o.Placement.String() != "disaggregated; reason=long_prompt; policy=least-request; prefill=p; decode=d; kv=moved" {
+	if o.Name != "ok" || o.Placement.String() != "disaggregated; reason=long_prompt; policy=sticky; prefill=p; decode=d; kv=moved" {
 		t.Errorf("%+v %s", o, o.Placement)
 	}
 	a, b := <-legs, <-legs

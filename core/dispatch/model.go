@@ -2,10 +2,13 @@ package dispatch
 
 import (
 	"maps"
+	"sync/atomic"
 
 	"github.com/yardmaster/yardmaster/core/cost"
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/core/prefix"
+	"github.com/yardmaster/yardmaster/core/prompt"
 	"github.com/yardmaster/yardmaster/core/route"
 )
 
@@ -23,6 +26,8 @@ type model struct {
 	name  string
 	ratio cost.Ratio
 	turn  uint64 // decisions so far; guarded by Dispatcher.deciding
+	// target is for whom identities are made; of the view last learned.
+	target atomic.Pointer[prompt.Target]
 
 	ttft              [2]measure.Histogram // by route.Path
 	itl, tpot, queued measure.Histogram
@@ -78,15 +83,43 @@ func (d *Dispatcher) learn(view *fleet.View) *known {
 	}
 	copied := false
 	for _, name := range view.Models() {
-		if next.models[name] != nil || len(next.models) >= maxModels {
+		if m := next.models[name]; m != nil {
+			m.target.Store(targetOf(view, name))
+			continue
+		}
+		if len(next.models) >= maxModels {
 			continue
 		}
 		if !copied { // readers hold the old map
 			next.models = maps.Clone(next.models)
 			copied = true
 		}
-		next.models[name] = d.newModel(name)
+		m := d.newModel(name)
+		m.target.Store(targetOf(view, name))
+		next.models[name] = m
 	}
 	d.known.Store(next)
 	return next
+}
+
+// targetOf is for whom the identities of a model's requests are made: the hash
+// domain and block size of most of its workers. Workers that differ have hits
+// only where they are guessed. It is nil for a model that nobody serves.
+func targetOf(view *fleet.View, name string) *prompt.Target {
+	votes := map[prompt.Target]int{}
+	var best *prompt.Target
+	for _, i := range view.Serving(name) {
+		w := &view.Workers[i]
+		t := prompt.Target{
+			Scope:       prefix.Scope{Base: w.Models[0], Compat: w.Compat},
+			BlockTokens: w.Capacity.BlockTokens,
+		}
+		if name != w.Models[0] {
+			t.Scope.Adapter = name
+		}
+		if votes[t]++; best == nil || votes[t] > votes[*best] {
+			best = &t
+		}
+	}
+	return best
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/yardmaster/yardmaster/core/errs"
 	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/unit"
 	"github.com/yardmaster/yardmaster/core/wire/edge"
 )
 
@@ -34,6 +35,10 @@ type Placement struct {
 	Path, Reason, Policy   string
 	Serve, Prefill         fleet.WorkerID // Prefill is empty when aggregated
 	NextServe, NextPrefill fleet.WorkerID // runners-up; empty when there was none
+	// Prompt is the prompt's length, estimated unless Exact, and Hit the leading
+	// part of it that Serve was believed to hold.
+	Prompt, Hit unit.Tokens
+	Exact       bool
 	// KV is what the decode worker said of the transfer; empty when it did not.
 	KV string
 	// Failovers is how many workers did not take the request before.
@@ -63,6 +68,9 @@ func (p *Placement) String() string {
 	}
 	pair("next", string(p.NextServe))
 	pair("next-prefill", string(p.NextPrefill))
+	if p.Hit > 0 {
+		pair("hit", strconv.Itoa(int(p.Hit))+"/"+strconv.Itoa(int(p.Prompt)))
+	}
 	if p.Failovers > 0 {
 		pair("failovers", strconv.Itoa(p.Failovers))
 	}

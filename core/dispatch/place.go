@@ -1,12 +1,13 @@
 package dispatch
 
 import (
+	"context"
+
 	"github.com/yardmaster/yardmaster/core/engine"
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/load"
 	"github.com/yardmaster/yardmaster/core/measure"
 	"github.com/yardmaster/yardmaster/core/route"
-	"github.com/yardmaster/yardmaster/core/unit"
 )
 
 // placed is a decision with its reservations taken.
@@ -14,41 +15,63 @@ type placed struct {
 	route.Decision
 	transfer       uint64
 	serve, prefill *load.Reservation // prefill is nil when aggregated
-	prompt         unit.Tokens
 }
 
 func (p *placed) slot() *load.Slot { return p.Slots[p.Serve] }
 
 // place decides and reserves in one step.
-func (l *Life) place() (*placed, error) {
+func (l *Life) place(ctx context.Context) (*placed, error) {
+	l.identify(ctx)
 	d := l.d
-	now := d.deps.Clock.Now()
-	lined := d.table.Columns(d.deps.View())
+	view := d.deps.View()
+	lined := d.table.Columns(view)
+	d.tracker.Follow(view)
+	caches := route.Caches{Events: d.events(), Guess: d.tracker.Table()}
 	var samples *fleet.Samples
 	if d.deps.Samples != nil {
 		samples = d.deps.Samples()
 	}
-	p := &placed{prompt: l.model.ratio.Tokens(l.req.Prompt)}
-	q := route.Query{Model: l.req.Model, Prompt: p.prompt, Now: now, Tried: l.tried}
+	now := d.deps.Clock.Now()
+	q := route.Query{
+		Model: l.req.Model, Prompt: l.identity.tokens, Chain: l.identity.blocks(), BlockTokens: l.identity.blockTokens,
+		Now: now, Tried: l.tried,
+	}
+	p := &placed{}
 
 	d.deciding.Lock()
 	defer d.deciding.Unlock()
 	q.Turn = l.model.turn
 	l.model.turn++
 	var err error
-	if p.Decision, err = d.router.Decide(&q, lined, samples); err != nil {
+	if p.Decision, err = d.router.Decide(&q, lined, samples, caches); err != nil {
 		return nil, err
 	}
-	if p.Path == route.Disaggregated {
-		p.transfer = d.rng.Uint64() | 1 // never zero
-		p.prefill = p.Slots[p.Prefill].Reserve(load.Prefill, p.prompt)
-		p.serve = p.slot().Reserve(load.Decode, 0)
-	} else {
-		p.serve = p.slot().Reserve(load.Prefill, p.prompt)
-	}
 	d.decision.Observe(d.deps.Clock.Now().Sub(now).Seconds())
+	l.reserve(p, &q)
 	l.explain(p)
 	return p, nil
+}
+
+// reserve counts the work where the decision puts it, and remembers what the
+// workers come to hold. The caller holds Dispatcher.deciding.
+func (l *Life) reserve(p *placed, q *route.Query) {
+	d := l.d
+	uncached := max(q.Prompt-p.ServeHit, 0)
+	if p.Path == route.Disaggregated {
+		p.transfer = d.rng.Uint64() | 1 // never zero
+		left := max(q.Prompt-p.PrefillHit, 0)
+		p.prefill = p.Slots[p.Prefill].Reserve(load.Prefill, load.Work{Prompt: left, Context: left})
+		p.serve = p.slot().Reserve(load.Decode, load.Work{Context: uncached})
+		l.dispatched(p.Prefiller())
+	} else {
+		p.serve = p.slot().Reserve(load.Prefill, load.Work{Prompt: uncached, Context: uncached})
+	}
+	ticket := l.dispatched(p.Server())
+	if p.Path == route.Aggregated {
+		// What a decode worker calls cached may be what was moved to it.
+		l.identity.ticket = ticket
+	}
+	d.router.Commit(q, &p.Decision)
 }
 
 func (l *Life) explain(p *placed) {
@@ -62,6 +85,7 @@ func (l *Life) explain(p *placed) {
 	l.placement = &Placement{
 		Path: p.Path.String(), Reason: p.Reason, Policy: p.Policy,
 		Serve: id(p.Serve), Prefill: id(p.Prefill), NextServe: id(p.NextServe), NextPrefill: id(p.NextPrefill),
+		Prompt: l.identity.tokens, Exact: l.identity.exact, Hit: p.ServeHit,
 		Failovers: len(l.tried),
 	}
 	if len(l.tried) > 0 {

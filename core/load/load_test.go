@@ -28,9 +28,10 @@ func TestReservationsBalance(t *testing.T) {
 		table := NewTable(&registry)
 		slot := table.Columns(view(1, Key{"a", 1})).Slots[0]
 		type open struct {
-			r      *Reservation
-			phase  Phase
-			prompt unit.Tokens
+			r       *Reservation
+			phase   Phase
+			prompt  unit.Tokens
+			context unit.Tokens
 		}
 		var model []open
 		pick := func(t *rapid.T) int {
@@ -43,7 +44,7 @@ func TestReservationsBalance(t *testing.T) {
 			"reserve": func(t *rapid.T) {
 				p := Phase(rapid.IntRange(0, 1).Draw(t, "phase"))
 				n := unit.Tokens(rapid.IntRange(0, 1000).Draw(t, "prompt"))
-				model = append(model, open{slot.Reserve(p, n), p, n})
+				model = append(model, open{slot.Reserve(p, Work{Prompt: n, Context: 2 * n}), p, n, 2 * n})
 			},
 			"first token": func(t *rapid.T) {
 				i := pick(t)
@@ -59,13 +60,14 @@ func TestReservationsBalance(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				var want [2]int
-				var prompt unit.Tokens
+				var prompt, context unit.Tokens
 				for _, o := range model {
 					want[o.phase]++
 					prompt += o.prompt
+					context += o.context
 				}
-				if slot.Requests(Prefill) != want[0] || slot.Requests(Decode) != want[1] || slot.QueuedPrompt() != prompt {
-					t.Fatalf("%d %d %d, want %v %d", slot.Requests(Prefill), slot.Requests(Decode), slot.QueuedPrompt(), want, prompt)
+				if slot.Requests(Prefill) != want[0] || slot.Requests(Decode) != want[1] || slot.QueuedPrompt() != prompt || slot.Context() != context {
+					t.Fatalf("%d %d %d %d, want %v %d %d", slot.Requests(Prefill), slot.Requests(Decode), slot.QueuedPrompt(), slot.Context(), want, prompt, context)
 				}
 			},
 		})
@@ -89,7 +91,7 @@ func TestCloseAndFirstTokenRace(t *testing.T) {
 	table := NewTable(&measure.Registry{})
 	slot := table.Columns(view(1, Key{"a", 1})).Slots[0]
 	for range 2000 {
-		r := slot.Reserve(Prefill, 10)
+		r := slot.Reserve(Prefill, Work{Prompt: 10})
 		var wg sync.WaitGroup
 		wg.Go(r.FirstToken)
 		wg.Go(r.Close)
@@ -105,7 +107,7 @@ func TestStateBelongsToTheIncarnation(t *testing.T) {
 	table := NewTable(&measure.Registry{})
 	now := time.Unix(100, 0)
 	old := table.Columns(view(1, Key{"a", 1}))
-	r := old.Slots[0].Reserve(Decode, 0)
+	r := old.Slots[0].Reserve(Decode, Work{})
 	old.Slots[0].Eject(now, Backoff{time.Second, time.Second})
 	fresh := table.Columns(view(2, Key{"a", 2}))
 	if fresh.Slots[0].InFlight() != 0 || fresh.Slots[0].Ejected(now) {
@@ -150,5 +152,32 @@ func TestColumnsDoNotAllocateTwice(t *testing.T) {
 	table.Columns(v)
 	if n := testing.AllocsPerRun(100, func() { table.Columns(v) }); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// A worker's own word counts the requests of others, and stays right while this
+// gateway sends more: eight calls between two polls are seen at once.
+func TestForeignRequests(t *testing.T) {
+	s := NewTable(&measure.Registry{}).Columns(view(1, Key{"a", 1})).Slots[0]
+	if s.Foreign() != 0 {
+		t.Error("a worker that never spoke has foreign requests")
+	}
+	at := time.Unix(100, 0)
+	own := s.Reserve(Prefill, Work{})
+	s.Hear(at, 5)
+	for range 8 {
+		s.Reserve(Prefill, Work{})
+	}
+	if s.Foreign() != 4 || s.Foreign()+s.InFlight() != 13 {
+		t.Errorf("%d foreign of %d", s.Foreign(), s.Foreign()+s.InFlight())
+	}
+	s.Hear(at, 99) // the same sample again
+	own.Close()
+	if s.Foreign() != 4 {
+		t.Error("an old sample was heard twice")
+	}
+	s.Hear(at.Add(time.Second), 3) // the engine has not seen all of ours yet
+	if s.Foreign() != 0 {
+		t.Errorf("%d foreign requests", s.Foreign())
 	}
 }

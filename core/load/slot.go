@@ -1,6 +1,7 @@
 package load
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -34,8 +35,11 @@ type Slot struct {
 	Key      Key
 	requests [phases]atomic.Int64
 	prompt   atomic.Int64 // tokens of prompts not computed yet
+	context  atomic.Int64 // tokens of KV that requests in flight added
 	gauges   [phases]measure.Gauge
 	ejected  ejection
+	heard    heard
+	assigned atomic.Uint64 // bits of a float64
 }
 
 // Requests is the number of requests in flight in phase p.
@@ -47,13 +51,27 @@ func (s *Slot) InFlight() int { return s.Requests(Prefill) + s.Requests(Decode) 
 // QueuedPrompt is the uncached prompt tokens sent and not known to be computed.
 func (s *Slot) QueuedPrompt() unit.Tokens { return unit.Tokens(s.prompt.Load()) }
 
-// Reserve counts a request that begins in phase p with prompt tokens to
-// compute. The reservation must be closed.
-func (s *Slot) Reserve(p Phase, prompt unit.Tokens) *Reservation {
-	r := &Reservation{slot: s}
+// Context is the tokens of KV that this gateway's requests in flight have added
+// to what the worker held before them. A prefix that several of them share is
+// counted for the one that computed it.
+func (s *Slot) Context() unit.Tokens { return unit.Tokens(s.context.Load()) }
+
+// Work is what a request brings to a worker.
+type Work struct {
+	// Prompt is the tokens to compute: what the worker's cache does not hold.
+	Prompt unit.Tokens
+	// Context is the tokens of KV that come to be held until the request ends.
+	Context unit.Tokens
+}
+
+// Reserve counts a request that begins in phase p. The reservation must be
+// closed.
+func (s *Slot) Reserve(p Phase, w Work) *Reservation {
+	r := &Reservation{slot: s, context: int64(max(w.Context, 0))}
 	r.state.Store(int64(p))
-	r.prompt.Store(int64(max(prompt, 0)))
+	r.prompt.Store(int64(max(w.Prompt, 0)))
 	s.prompt.Add(r.prompt.Load())
+	s.context.Add(r.context)
 	s.move(p, 1)
 	return r
 }
@@ -65,9 +83,10 @@ func (s *Slot) move(p Phase, by int64) {
 
 // Reservation is one request's share of a slot. It is safe for concurrent use.
 type Reservation struct {
-	slot   *Slot
-	state  atomic.Int64 // the Phase, or closed
-	prompt atomic.Int64 // tokens still counted
+	slot    *Slot
+	context int64
+	state   atomic.Int64 // the Phase, or closed
+	prompt  atomic.Int64 // tokens still counted
 }
 
 const closed = -1
@@ -90,6 +109,7 @@ func (r *Reservation) Close() {
 		return
 	}
 	r.slot.move(Phase(phase), -1)
+	r.slot.context.Add(-r.context)
 	r.settlePrompt()
 }
 
@@ -138,3 +158,39 @@ func (s *Slot) Ejected(now time.Time) bool {
 	until := s.ejected.until.Load()
 	return until != 0 && now.UnixNano() < until
 }
+
+// Assigned is the work that the worker was given lately, in tokens, as
+// [Slot.Assign] and [Slot.Fade] made it.
+func (s *Slot) Assigned() float64 { return math.Float64frombits(s.assigned.Load()) }
+
+// Assign adds work that the worker is given, and Fade makes what it was given
+// before count less, by a factor in [0, 1]. Both are for one goroutine at a time.
+func (s *Slot) Assign(tokens float64) { s.assigned.Store(math.Float64bits(s.Assigned() + tokens)) }
+
+// Fade is described at Assign.
+func (s *Slot) Fade(by float64) { s.assigned.Store(math.Float64bits(s.Assigned() * by)) }
+
+// heard is what a worker last said of its load, with what this gateway had on
+// it at that moment.
+type heard struct {
+	at      atomic.Int64 // unix nanoseconds of the sample; 0 is never
+	foreign atomic.Int64 // requests of others then
+}
+
+// Hear takes in a worker's own word of at, unless it is not newer than the last:
+// requests is how many it has, waiting ones included. What is not this gateway's
+// own counts as foreign until the next word.
+//
+// A sample is some milliseconds old when it arrives, and what this gateway sent
+// or finished meanwhile is taken for foreign, or not seen as such, until then.
+func (s *Slot) Hear(at time.Time, requests float64) {
+	if ns := at.UnixNano(); ns > s.heard.at.Load() {
+		s.heard.at.Store(ns)
+		s.heard.foreign.Store(max(int64(min(requests, 1<<30))-int64(s.InFlight()), 0))
+	}
+}
+
+// Foreign is the requests of others that the worker had when it last spoke; 0
+// when it never did. Added to InFlight it is the worker's load as far as known:
+// what was sent since counts at once.
+func (s *Slot) Foreign() int { return int(s.heard.foreign.Load()) }

@@ -72,7 +72,8 @@ type guess struct {
 	degraded atomic.Bool
 
 	predicted, actual measure.Counter
-	trust, doubt      measure.Gauge
+	trust             func(share float64)
+	doubt             measure.Gauge
 }
 
 // NewTracker is a tracker of no workers; [Tracker.Follow] gives it some.
@@ -151,8 +152,9 @@ func (t *Tracker) join(w *fleet.Worker, share unit.Blocks) error {
 	g.cache = NewCache(t.index, number, min(capacity, share))
 	r, name := t.options.Registry, string(w.ID)
 	g.predicted, g.actual = r.Counter(measure.PrefixPredicted, name), r.Counter(measure.PrefixReported, name)
-	g.trust, g.doubt = r.Gauge(measure.PrefixTrust, name), r.Gauge(measure.PrefixDegraded, name)
-	g.trust.Set(1)
+	g.doubt = r.Gauge(measure.PrefixDegraded, name)
+	// The gauge of trust appears with the first report: until then it is unknown.
+	g.trust = func(share float64) { r.Gauge(measure.PrefixTrust, name).Set(share) }
 	g.doubt.Set(0)
 	t.workers[w.ID] = g
 	return nil
@@ -276,7 +278,7 @@ func (g *guess) judge() (turned bool) {
 	if !ok {
 		return false
 	}
-	g.trust.Set(share)
+	g.trust(share)
 	was := g.degraded.Load()
 	now := was
 	switch {

@@ -42,7 +42,7 @@ func ParseMode(s string) (Mode, error) {
 
 // Config sets how a router decides. Zero fields take their defaults.
 type Config struct {
-	Policy Policy // default LeastRequest
+	Policy Policy // default Sticky
 	Mode   Mode
 	// MinPrompt is the fewest uncached prompt tokens for which Auto considers
 	// moving KV; default 256. Below it the prompt disturbs a decode worker less
@@ -84,7 +84,7 @@ func (c Config) Validate() error {
 
 func (c Config) withDefaults() Config {
 	if c.Policy == nil {
-		c.Policy = LeastRequest{}
+		c.Policy = Sticky{}
 	}
 	if c.MinPrompt == 0 {
 		c.MinPrompt = 256

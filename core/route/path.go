@@ -16,7 +16,8 @@ import (
 const LabelKVTokenBytes = "kv-token-bytes"
 
 // choosePath decides whether another worker computes the prompt for d.Serve.
-func (r *Router) choosePath(q *Query, lined *load.Columns, samples *fleet.Samples, serving []int32, d *Decision) {
+// What the serving worker holds already is computed by nobody.
+func (r *Router) choosePath(q *Query, lined *load.Columns, workers []int32, d *Decision) {
 	server := d.Server()
 	switch {
 	case r.cfg.Mode == Never:
@@ -25,6 +26,9 @@ func (r *Router) choosePath(q *Query, lined *load.Columns, samples *fleet.Sample
 	case r.cfg.Mode == Auto && q.Prompt < r.cfg.MinPrompt:
 		d.Reason = ReasonShortPrompt
 		return
+	case r.cfg.Mode == Auto && q.Prompt-d.ServeHit < r.cfg.MinPrompt:
+		d.Reason = ReasonCached
+		return
 	case server.Compat == "" || server.Transfer == "":
 		d.Reason = ReasonNoTransfer
 		return
@@ -32,34 +36,42 @@ func (r *Router) choosePath(q *Query, lined *load.Columns, samples *fleet.Sample
 	pairs := func(w *fleet.Worker) bool {
 		return w.Role&fleet.RolePrefill != 0 && w.ID != server.ID && w.Compat == server.Compat && w.Transfer != ""
 	}
-	prefill, next := r.choose(q, lined, serving, pairs, false)
+	prefill, next := r.choose(prefilling, q, lined, workers, pairs, false)
 	if prefill == None {
 		d.Reason = ReasonNoPrefillWorker
 		return
 	}
+	hit := r.hit(prefill)
 	d.Path, d.Reason = Disaggregated, ReasonForced
 	if r.cfg.Mode == Auto {
-		d.Path, d.Reason = r.judge(q, lined, samples, prefill, d.Serve)
+		d.Path, d.Reason = r.judge(q, lined, leg{prefill, hit}, leg{d.Serve, d.ServeHit})
 	}
 	if d.Path == Disaggregated {
-		d.Prefill, d.NextPrefill = prefill, next
+		d.Prefill, d.NextPrefill, d.PrefillHit = prefill, next, hit
 	}
 }
 
+// leg is a worker that could compute the prompt, and what it holds of it.
+type leg struct {
+	worker int
+	hit    unit.Tokens
+}
+
 // judge compares the two ways to the first token. With both rates measured it
-// predicts; without, it compares what this gateway has queued on either side.
-func (r *Router) judge(q *Query, lined *load.Columns, samples *fleet.Samples, prefill, serve int) (Path, string) {
-	queuedThere, queuedHere := lined.Slots[prefill].QueuedPrompt(), lined.Slots[serve].QueuedPrompt()
-	there, okThere := prefillTime(q.Prompt, queuedThere, lined.Slots[prefill].Key, samples)
-	here, okHere := prefillTime(q.Prompt, queuedHere, lined.Slots[serve].Key, samples)
+// predicts; without, it compares the tokens in front of it on either side.
+func (r *Router) judge(q *Query, lined *load.Columns, prefill, serve leg) (Path, string) {
+	queuedThere, queuedHere := lined.Slots[prefill.worker].QueuedPrompt(), lined.Slots[serve.worker].QueuedPrompt()
+	rateThere, rateHere := r.aligned.facts[prefill.worker].rate, r.aligned.facts[serve.worker].rate
+	there, okThere := cost.PrefillTime(queuedThere, q.Prompt, prefill.hit, rateThere)
+	here, okHere := cost.PrefillTime(queuedHere, q.Prompt, serve.hit, rateHere)
 	if !okThere || !okHere {
-		if queuedThere > queuedHere+r.cfg.BusyTokens {
+		if queuedThere-prefill.hit > queuedHere-serve.hit+r.cfg.BusyTokens {
 			return Aggregated, ReasonPrefillBusy
 		}
 		return Disaggregated, ReasonLongPrompt
 	}
-	own, _ := prefillTime(q.Prompt, 0, lined.Slots[prefill].Key, samples)
-	there += r.exposed(q.Prompt, own, &lined.View.Workers[serve])
+	own, _ := cost.PrefillTime(0, q.Prompt, prefill.hit, rateThere)
+	there += r.exposed(q.Prompt, own, &lined.View.Workers[serve.worker])
 	if float64(there) > float64(here)*(1+r.cfg.Slack) {
 		return Aggregated, ReasonPredictedSlower
 	}
@@ -74,18 +86,6 @@ func (r *Router) exposed(prompt unit.Tokens, prefill time.Duration, w *fleet.Wor
 		return r.cfg.Link.Setup
 	}
 	return cost.Exposed(transfer, prefill, r.cfg.Link)
-}
-
-func prefillTime(prompt, queued unit.Tokens, key load.Key, samples *fleet.Samples) (time.Duration, bool) {
-	sample, ok := samples.Find(key.ID, key.Epoch)
-	if !ok {
-		return 0, false
-	}
-	rate, ok := sample.Stats.PrefillTokensPerSecond.Usable()
-	if !ok {
-		return 0, false
-	}
-	return cost.PrefillTime(queued, prompt, 0, rate)
 }
 
 // kvTokenBytes reads LabelKVTokenBytes; 0 is unknown.

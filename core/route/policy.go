@@ -1,24 +1,41 @@
 package route
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+	"strings"
+)
 
-// Columns describe the candidates of one phase, index for index.
-type Columns struct {
-	Worker   []int32   // place in View.Workers
-	InFlight []float64 // this gateway's requests on the worker, both phases
-	Queued   []float64 // prompt tokens this gateway sent that are not computed yet
-}
-
-func (c *Columns) reset() {
-	c.Worker, c.InFlight, c.Queued = c.Worker[:0], c.InFlight[:0], c.Queued[:0]
-}
-
-// Policy scores candidates. It is pure: what it knows is in its arguments.
+// Policy scores candidates. It is pure: what it knows is in its arguments, and
+// what it needs of chance is in [Query.Draw].
 type Policy interface {
 	// Name is the policy's name in configuration and explanations.
 	Name() string
-	// Score writes the cost of each candidate; the lowest wins, NaN is out.
+	// Score writes the cost of each candidate; the lowest wins, NaN is out. cost
+	// has the length of the columns, which Score does not change.
 	Score(q *Query, c *Columns, cost []float64)
+}
+
+// Policies are the native policies with their defaults, the default one first.
+func Policies() []Policy {
+	return []Policy{Sticky{}, KVCost{}, LMetric{}, LeastRequest{}, PowerOfTwo{}, BoundedHash{}, RoundRobin{}}
+}
+
+// PolicyNamed returns a native policy by its name. Several, each with a weight,
+// make a [Blend]: "sticky=3,least-request=1".
+func PolicyNamed(name string) (Policy, error) {
+	if strings.ContainsAny(name, "=,") {
+		return parseBlend(name)
+	}
+	var names []string
+	for _, p := range Policies() {
+		if p.Name() == name {
+			return p, nil
+		}
+		names = append(names, p.Name())
+	}
+	last := len(names) - 1
+	return nil, fmt.Errorf("unknown routing policy %q: use %s or %s", name, strings.Join(names[:last], ", "), names[last])
 }
 
 // RoundRobin takes the candidates in turn.
@@ -41,15 +58,29 @@ type LeastRequest struct{}
 // Name is "least-request".
 func (LeastRequest) Name() string { return "least-request" }
 
-// Score is the number of requests in flight.
-func (LeastRequest) Score(_ *Query, c *Columns, cost []float64) { copy(cost, c.InFlight) }
+// Score is the number of requests.
+func (LeastRequest) Score(_ *Query, c *Columns, cost []float64) { copy(cost, c.Requests) }
 
-// PolicyNamed returns a native policy by its name.
-func PolicyNamed(name string) (Policy, error) {
-	for _, p := range []Policy{LeastRequest{}, RoundRobin{}} {
-		if p.Name() == name {
-			return p, nil
+// PowerOfTwo draws two candidates and takes the one with less work: prompt
+// tokens that queue, and a token for each active KV block.
+type PowerOfTwo struct{}
+
+// Name is "power-of-two".
+func (PowerOfTwo) Name() string { return "power-of-two" }
+
+// Score is U + K for the two, and infinite for the others, which are taken only
+// when the two are not.
+func (PowerOfTwo) Score(q *Query, c *Columns, cost []float64) {
+	n := uint64(len(cost))
+	first := q.Draw % n
+	second := first
+	if n > 1 {
+		second = (first + 1 + q.Draw/n%(n-1)) % n
+	}
+	for i := range cost {
+		cost[i] = math.Inf(1)
+		if j := uint64(i); j == first || j == second {
+			cost[i] = c.Queued[i] + c.Active[i]
 		}
 	}
-	return nil, fmt.Errorf("unknown routing policy %q: use least-request or round-robin", name)
 }

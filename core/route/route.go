@@ -9,6 +9,7 @@ import (
 
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/load"
+	"github.com/yardmaster/yardmaster/core/prefix"
 	"github.com/yardmaster/yardmaster/core/unit"
 )
 
@@ -22,9 +23,14 @@ var ErrNoWorker = errors.New("no worker can take the request")
 // Query is what a decision is about.
 type Query struct {
 	Model  string
-	Prompt unit.Tokens // tokens to compute, as far as known
-	Turn   uint64      // a number that rises with each decision for the model
-	Now    time.Time
+	Prompt unit.Tokens // the prompt's length, as far as known
+	// Chain are the hashes of the prompt's whole blocks, of BlockTokens tokens
+	// each. Without it nobody is known to hold any of the prompt.
+	Chain       []prefix.Hash
+	BlockTokens unit.Tokens
+	Turn        uint64 // a number that rises with each decision for the model
+	Draw        uint64 // a random number; Decide fills it in
+	Now         time.Time
 	// Tried are incarnations that did not take this request. They are not asked
 	// again.
 	Tried []load.Key
@@ -46,6 +52,7 @@ func (p Path) String() string { return [...]string{"aggregated", "disaggregated"
 const (
 	ReasonOff             = "off"               // configured so
 	ReasonShortPrompt     = "short_prompt"      // fewer tokens than MinPrompt
+	ReasonCached          = "cached"            // so few are left that the serving worker does not hold
 	ReasonNoTransfer      = "no_transfer"       // the serving worker exchanges KV with nobody
 	ReasonNoPrefillWorker = "no_prefill_worker" // no compatible, reachable one
 	ReasonPrefillBusy     = "prefill_busy"      // rates unknown, and more queues there
@@ -71,6 +78,9 @@ type Decision struct {
 	Prefill int
 	// NextServe and NextPrefill are the runners-up, or None.
 	NextServe, NextPrefill int
+	// ServeHit and PrefillHit are the leading tokens of the prompt that the two are
+	// believed to hold.
+	ServeHit, PrefillHit unit.Tokens
 	// Ejected says that Serve was taken although it is ejected, for want of any
 	// other.
 	Ejected bool
@@ -93,71 +103,177 @@ func (d *Decision) Prefiller() *fleet.Worker {
 type Router struct {
 	cfg     Config
 	rng     *rand.Rand
+	aligned aligned
+	lookup  lookup
+	overlay *prefix.Overlay
+	phases  [2]phase
+}
+
+// phase is the last choice of one kind: who was asked, and what they cost.
+type phase struct {
 	columns Columns
 	cost    []float64
+	vetoed  []veto
+	asked   bool // in the last decision
 }
+
+// veto is why a worker was no candidate.
+type veto struct {
+	worker int32
+	why    string
+}
+
+const (
+	serving = iota // phases[serving] generates
+	prefilling
+)
+
+// The reasons for a veto, in explanations.
+const (
+	VetoDraining = "draining"
+	VetoTried    = "tried"   // it did not take this request
+	VetoEjected  = "ejected" // it could not be reached a moment ago
+)
 
 // New makes a router. The configuration must be valid.
 func New(c Config) *Router {
 	c = c.withDefaults()
-	return &Router{cfg: c, rng: rand.New(rand.NewPCG(c.Seed, c.Seed^0x9e3779b97f4a7c15))} //nolint:gosec // ties need no secrecy
+	return &Router{
+		cfg: c, rng: rand.New(rand.NewPCG(c.Seed, c.Seed^0x9e3779b97f4a7c15)), //nolint:gosec // ties need no secrecy
+		overlay: prefix.NewOverlay(overlayTTL, overlayBudget),
+	}
 }
 
+const (
+	// overlayTTL is how long a decision counts as a guess of what the chosen worker
+	// holds: longer than a prompt usually queues and computes before its first
+	// event.
+	overlayTTL    = 10 * time.Second
+	overlayBudget = 16 << 20
+)
+
 // Decide places q among the workers of lined's view. samples may be nil.
-// Errors are ErrUnknownModel or ErrNoWorker.
-func (r *Router) Decide(q *Query, lined *load.Columns, samples *fleet.Samples) (Decision, error) {
+// Errors are ErrUnknownModel or ErrNoWorker. The caller reserves and calls
+// [Router.Commit] before the next decision.
+func (r *Router) Decide(q *Query, lined *load.Columns, samples *fleet.Samples, caches Caches) (Decision, error) {
 	d := Decision{
 		View: lined.View, Slots: lined.Slots, Policy: r.cfg.Policy.Name(),
 		Prefill: None, NextPrefill: None,
 	}
-	serving := lined.View.Serving(q.Model)
-	if len(serving) == 0 {
+	r.phases[prefilling].asked = false
+	workers := lined.View.Serving(q.Model)
+	if len(workers) == 0 {
 		return d, ErrUnknownModel
 	}
+	q.Draw = r.rng.Uint64()
+	r.aligned.follow(lined, samples, caches, r.overlay.Forget)
+	r.lookup.ask(&r.aligned, r.overlay, q)
 	takes := func(w *fleet.Worker) bool { return w.Role&fleet.RoleDecode != 0 }
-	d.Serve, d.NextServe = r.choose(q, lined, serving, takes, false)
+	d.Serve, d.NextServe = r.choose(serving, q, lined, workers, takes, false)
 	if d.Serve == None {
 		// An ejection is a guess about the next second. It gives way when the
 		// only other answer is no.
-		d.Serve, d.NextServe = r.choose(q, lined, serving, takes, true)
+		d.Serve, d.NextServe = r.choose(serving, q, lined, workers, takes, true)
 		d.Ejected = true
 	}
 	if d.Serve == None {
 		return d, ErrNoWorker
 	}
-	r.choosePath(q, lined, samples, serving, &d)
+	d.ServeHit = r.hit(d.Serve)
+	r.choosePath(q, lined, workers, &d)
 	return d, nil
 }
 
-// choose vetoes, scores and picks among the workers in serving that takes
-// accepts.
-func (r *Router) choose(q *Query, lined *load.Columns, serving []int32, takes func(*fleet.Worker) bool, ejectedToo bool) (best, next int) {
-	c := &r.columns
-	c.reset()
-	for _, i := range serving {
+// hit is the predicted hit at a worker of the view.
+func (r *Router) hit(worker int) unit.Tokens {
+	return predicted(r.lookup.hit(&r.aligned.facts[worker]))
+}
+
+// choose vetoes, scores and picks among the workers that takes accepts.
+func (r *Router) choose(kind int, q *Query, lined *load.Columns, workers []int32, takes func(*fleet.Worker) bool, ejectedToo bool) (best, next int) {
+	p := &r.phases[kind]
+	p.asked = true
+	p.columns.reset()
+	p.vetoed = p.vetoed[:0]
+	for _, i := range workers {
 		w, slot := &lined.View.Workers[i], lined.Slots[i]
-		if w.Draining || !takes(w) || slices.Contains(q.Tried, slot.Key) || !ejectedToo && slot.Ejected(q.Now) {
+		if !takes(w) {
 			continue
 		}
-		c.Worker = append(c.Worker, i)
-		c.InFlight = append(c.InFlight, float64(slot.InFlight()))
-		c.Queued = append(c.Queued, float64(slot.QueuedPrompt()))
+		if why := vetoOf(w, slot, q, ejectedToo); why != "" {
+			p.vetoed = append(p.vetoed, veto{i, why})
+			continue
+		}
+		f := &r.aligned.facts[i]
+		p.columns.add(i, slot, f, r.lookup.hit(f), r.lookup.blockTokens)
 	}
-	n := len(c.Worker)
+	n := len(p.columns.Worker)
+	p.cost = slices.Grow(p.cost[:0], n)[:n]
 	if n == 0 {
 		return None, None
 	}
-	r.cost = slices.Grow(r.cost[:0], n)[:n]
-	r.cfg.Policy.Score(q, c, r.cost)
-	best, next = r.pick(r.cost)
-	return c.place(best), c.place(next)
+	p.columns.complete()
+	r.cfg.Policy.Score(q, &p.columns, p.cost)
+	best, next = r.pick(p.cost)
+	return p.columns.place(best), p.columns.place(next)
 }
 
-func (c *Columns) place(i int) int {
-	if i == None {
-		return None
+// vetoOf is why the worker is no candidate; empty when it is one.
+func vetoOf(w *fleet.Worker, slot *load.Slot, q *Query, ejectedToo bool) string {
+	switch {
+	case w.Draining:
+		return VetoDraining
+	case slices.Contains(q.Tried, slot.Key):
+		return VetoTried
+	case !ejectedToo && slot.Ejected(q.Now):
+		return VetoEjected
 	}
-	return int(c.Worker[i])
+	return ""
+}
+
+// Commit takes in that d, the last decision, is carried out.
+func (r *Router) Commit(q *Query, d *Decision) {
+	r.assign(q, d, d.Serve, d.ServeHit, d.Path == Disaggregated)
+	if d.Prefill != None {
+		r.assign(q, d, d.Prefill, d.PrefillHit, false)
+	}
+	if r.aligned.any[fromEvents] {
+		r.speculate(q, d.Serve)
+		if d.Prefill != None {
+			r.speculate(q, d.Prefill)
+		}
+	}
+}
+
+// speculate enters that the worker is about to hold the prompt, until its events
+// say so.
+func (r *Router) speculate(q *Query, worker int) {
+	if f := &r.aligned.facts[worker]; f.source == fromEvents {
+		r.overlay.Add(f.number, q.Chain, q.Now)
+	}
+}
+
+const (
+	// assignedRequest is what a request counts as beside its prompt, in tokens.
+	assignedRequest = 256
+	// assignedMemory is how much work, in tokens for each worker, makes what was
+	// given before count for 1/e: about what fills a cache once.
+	assignedMemory = 1 << 18
+)
+
+// assign counts the work a worker is given: the prompt's uncached tokens, unless
+// another worker computes them.
+func (r *Router) assign(q *Query, d *Decision, worker int, hit unit.Tokens, moved bool) {
+	tokens := float64(assignedRequest)
+	if !moved {
+		tokens += float64(max(q.Prompt-hit, 0))
+	}
+	workers := d.View.Serving(q.Model)
+	fade := math.Exp(-tokens / (assignedMemory * float64(len(workers))))
+	for _, i := range workers {
+		d.Slots[i].Fade(fade)
+	}
+	d.Slots[worker].Assign(tokens)
 }
 
 // pick returns the places of the lowest and second lowest cost. Among equals

@@ -46,7 +46,7 @@ func (y *yard) decide(t *testing.T, r *Router, q Query, samples *fleet.Samples) 
 		q.Model = "m"
 	}
 	q.Now = start
-	d, err := r.Decide(&q, y.lined(), samples)
+	d, err := r.Decide(&q, y.lined(), samples, Caches{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestLeastRequestCountsOwnWorkAtOnce(t *testing.T) {
 	r := New(Config{Mode: Never})
 	for range 8 {
 		d := y.decide(t, r, Query{}, nil)
-		d.Slots[d.Serve].Reserve(load.Prefill, 10)
+		d.Slots[d.Serve].Reserve(load.Prefill, load.Work{Prompt: 10})
 	}
 	if a, b := y.slot("a").InFlight(), y.slot("b").InFlight(); a != 4 || b != 4 {
 		t.Errorf("a %d, b %d", a, b)
@@ -132,10 +132,10 @@ func TestVetoes(t *testing.T) {
 		t.Errorf("chose %s", d.Server().ID)
 	}
 	tried = append(tried, load.Key{ID: "ejected", Epoch: 1})
-	if _, err := r.Decide(&Query{Model: "m", Now: start, Tried: tried}, y.lined(), nil); !errors.Is(err, ErrNoWorker) {
+	if _, err := r.Decide(&Query{Model: "m", Now: start, Tried: tried}, y.lined(), nil, Caches{}); !errors.Is(err, ErrNoWorker) {
 		t.Errorf("err %v", err)
 	}
-	if _, err := r.Decide(&Query{Model: "x", Now: start}, y.lined(), nil); !errors.Is(err, ErrUnknownModel) {
+	if _, err := r.Decide(&Query{Model: "x", Now: start}, y.lined(), nil, Caches{}); !errors.Is(err, ErrUnknownModel) {
 		t.Errorf("err %v", err)
 	}
 	// A worker that was tried in another incarnation is another worker.
@@ -162,7 +162,7 @@ func TestNaNIsIneligible(t *testing.T) {
 		t.Errorf("chose %s", d.Server().ID)
 	}
 	r := New(Config{Policy: nanPolicy{-1}, Mode: Never})
-	if _, err := r.Decide(&Query{Model: "m"}, y.lined(), nil); !errors.Is(err, ErrNoWorker) {
+	if _, err := r.Decide(&Query{Model: "m"}, y.lined(), nil, Caches{}); !errors.Is(err, ErrNoWorker) {
 		t.Errorf("all NaN: %v", err)
 	}
 }
@@ -181,7 +181,7 @@ func TestPath(t *testing.T) {
 		return fleet.NewSamples([]fleet.Sample{sample("d", d), sample("p", p)})
 	}
 	busy := func(y *yard, id fleet.WorkerID, tokens unit.Tokens) *yard {
-		y.slot(id).Reserve(load.Prefill, tokens)
+		y.slot(id).Reserve(load.Prefill, load.Work{Prompt: tokens})
 		return y
 	}
 	tests := []struct {
@@ -274,7 +274,7 @@ func TestDecideDoesNotAllocate(t *testing.T) {
 	q := &Query{Model: "m", Prompt: 1000, Now: start}
 	lined := y.lined()
 	if n := testing.AllocsPerRun(100, func() {
-		if _, err := r.Decide(q, lined, nil); err != nil {
+		if _, err := r.Decide(q, lined, nil, Caches{}); err != nil {
 			t.Fatal(err)
 		}
 	}); n != 0 {
@@ -289,6 +289,6 @@ func BenchmarkDecide256(b *testing.B) {
 	lined := y.lined()
 	b.ReportAllocs()
 	for b.Loop() {
-		_, _ = r.Decide(q, lined, nil)
+		_, _ = r.Decide(q, lined, nil, Caches{})
 	}
 }

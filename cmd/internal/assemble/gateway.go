@@ -11,6 +11,8 @@ import (
 	"github.com/yardmaster/yardmaster/core/engine"
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/load"
+	"github.com/yardmaster/yardmaster/core/prefix"
+	"github.com/yardmaster/yardmaster/core/prompt"
 	"github.com/yardmaster/yardmaster/core/route"
 	"github.com/yardmaster/yardmaster/core/unit"
 	"github.com/yardmaster/yardmaster/gpu/engine/cpu"
@@ -25,6 +27,8 @@ type Fleet interface {
 	View() *fleet.View
 	// Samples is what workers last said of themselves; it may be nil.
 	Samples() *fleet.Samples
+	// Events is the index fed by workers' KV events; it may be nil.
+	Events() *prefix.Table
 }
 
 // Gateway is the client API on its listener.
@@ -90,6 +94,10 @@ func routing(c config.Gateway) (route.Config, error) {
 }
 
 func (g *Gateway) build(p Process, c config.Gateway, routing route.Config, f Fleet) (err error) {
+	texts, err := Texts(p, c.Tokenizers)
+	if err != nil {
+		return err
+	}
 	find, closeAdapters := adapters()
 	g.after = append(g.after, closeAdapters)
 	g.dispatcher, err = dispatch.New(dispatch.Config{
@@ -98,7 +106,10 @@ func (g *Gateway) build(p Process, c config.Gateway, routing route.Config, f Fle
 		Deadlines: dispatch.Deadlines{
 			Total: c.RequestTimeout, FirstToken: c.FirstTokenTimeout, Idle: c.IdleTimeout,
 		},
-	}, dispatch.Deps{View: f.View, Samples: f.Samples, Adapter: find, Registry: p.Registry, Clock: p.Clock})
+	}, dispatch.Deps{
+		View: f.View, Samples: f.Samples, Events: f.Events, Adapter: find, Registry: p.Registry, Clock: p.Clock,
+		Prompts: prompt.New(prompt.Options{Texts: texts, Clock: p.Clock, Registry: p.Registry}),
+	})
 	if err != nil {
 		return err
 	}

@@ -43,6 +43,9 @@ func (l *localPrefix) run(ctx context.Context, p Process, store *raftstore.Store
 // which of its numbers means which worker.
 func (p *Planner) Prefix() *prefix.State { return p.prefix.state }
 
+// Events is the index of what workers said they hold.
+func (p *Planner) Events() *prefix.Table { return p.prefix.state.Table() }
+
 // newFeed is what carries the engine's KV events to the planner; nil when the
 // engine publishes none.
 func (w *Worker) newFeed(p Process) (*collect.Feed, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/prefix"
 )
 
 // staticFleet is a fleet of engines given by URL, without planners: each is
@@ -128,3 +129,6 @@ func (f *staticFleet) close() {
 
 // Samples is nil: nobody reports for an engine without a worker beside it.
 func (f *staticFleet) Samples() *fleet.Samples { return nil }
+
+// Events is nil: engines without a worker beside them are guessed.
+func (f *staticFleet) Events() *prefix.Table { return nil }

@@ -140,7 +140,7 @@ func (c *Config) table() []setting {
 
 		{"gateway.listen", address(&c.Gateway.Listen, false), "127.0.0.1:8080", "address of the client API"},
 		{"gateway.engine", urls(&c.Gateway.Engines), "", "engines to serve without planners, by URL"},
-		{"gateway.policy", choice(&c.Gateway.Policy, "least-request", "round-robin"), "least-request", "how a worker is chosen among those that could serve"},
+		{"gateway.policy", policy(&c.Gateway.Policy), "sticky", "how a worker is chosen among those that could serve"},
 		{"gateway.disaggregate", choice(&c.Gateway.Disaggregate, "auto", "never", "always"), "auto", "whether prompts are computed on prefill workers: where it pays, never, or whenever there is a pair"},
 		{"gateway.min-prompt", integer(&c.Gateway.MinPrompt, 1, maxInt), "256", "prompt tokens from which auto considers a prefill worker"},
 		{"gateway.max-body", size(&c.Gateway.MaxBody, 1<<10, 1<<30), "64MiB", "largest request body"},

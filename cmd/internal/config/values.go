@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/yardmaster/yardmaster/core/route"
 	"github.com/yardmaster/yardmaster/core/unit"
 )
 
@@ -71,6 +72,14 @@ func choice(place *string, choices ...string) value {
 			return "", fmt.Errorf("%q is not one of %s", raw, strings.Join(choices, ", "))
 		}
 		return raw, nil
+	}}
+}
+
+// policy takes the name of a routing policy, or a blend of several.
+func policy(place *string) value {
+	return typed[string]{place: place, name: "policy", format: keep, parse: func(raw string) (string, error) {
+		_, err := route.PolicyNamed(raw)
+		return raw, err
 	}}
 }
 

@@ -12,6 +12,9 @@ type Usage struct {
 	Prompt unit.Tokens // prompt tokens
 	Cached unit.Tokens // the part of Prompt found in the engine's prefix cache
 	Output unit.Tokens // generated tokens
+	// CachedKnown says that the engine reported Cached. Many do not, unless asked
+	// to, which is not the same as none.
+	CachedKnown bool
 }
 
 // usageOf reads a usage object. Numbers that are absent or absurd count as 0.
@@ -19,10 +22,11 @@ func usageOf(v gjson.Result) Usage {
 	if !v.IsObject() {
 		return Usage{}
 	}
+	cached := v.Get("prompt_tokens_details.cached_tokens")
 	return Usage{
 		Known:  true,
 		Prompt: positive(v.Get("prompt_tokens")),
 		Output: positive(v.Get("completion_tokens")),
-		Cached: positive(v.Get("prompt_tokens_details.cached_tokens")),
+		Cached: positive(cached), CachedKnown: cached.Type == gjson.Number,
 	}
 }

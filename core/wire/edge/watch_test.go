@@ -32,10 +32,10 @@ func TestWatch(t *testing.T) {
 			"chat",
 			[]string{role, word, word, last, usage, "[DONE]"},
 			[]Sight{{}, {Token: true}, {Token: true}, {}, {UsageOnly: true}, {Done: true}},
-			Watch{Usage: Usage{true, 9, 4, 3}, Tokens: 2, Finished: true},
+			Watch{Usage: Usage{Known: true, Prompt: 9, Cached: 4, Output: 3, CachedKnown: true}, Tokens: 2, Finished: true},
 		},
 		{"kinds of output", []string{tool, think, text, spaced}, []Sight{{Token: true}, {Token: true}, {Token: true}, {Token: true}}, Watch{Tokens: 4}},
-		{"continuous usage", []string{cont, cont, usage}, []Sight{{Token: true}, {Token: true}, {UsageOnly: true}}, Watch{Usage: Usage{true, 9, 4, 3}, Tokens: 2}},
+		{"continuous usage", []string{cont, cont, usage}, []Sight{{Token: true}, {Token: true}, {UsageOnly: true}}, Watch{Usage: Usage{Known: true, Prompt: 9, Cached: 4, Output: 3, CachedKnown: true}, Tokens: 2}},
 		{"padding", []string{"", "hello", "{}", "{\"choices\":5}"}, []Sight{{}, {}, {}, {}}, Watch{}},
 		{
 			"error",

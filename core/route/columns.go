@@ -1,0 +1,118 @@
+package route
+
+import (
+	"math"
+	"slices"
+
+	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/load"
+	"github.com/yardmaster/yardmaster/core/unit"
+)
+
+// Columns describe the candidates of one phase, index for index. NaN is
+// unknown, which is not zero.
+type Columns struct {
+	Worker   []int32   // place in View.Workers
+	Key      []uint64  // a hash of the worker's id, the same at every gateway
+	InFlight []float64 // this gateway's requests on the worker, both phases
+	Requests []float64 // InFlight, and those of others as far as known
+	Queued   []float64 // U: uncached prompt tokens this gateway sent that are not computed yet
+	Hit      []float64 // h: leading prompt tokens that the worker's cache is believed to hold
+	Active   []float64 // K: KV blocks that requests hold; a block that they share counts once
+	Capacity []float64 // KV blocks there are, or NaN
+	Running  []float64 // requests being computed, as the worker last said, or NaN
+	Waiting  []float64 // requests accepted and not begun, as the worker last said, or NaN
+	Rate     []float64 // prompt tokens/s, as measured by the worker, or NaN
+	Share    []float64 // work given lately, over the candidates' mean; 0 when none got any
+
+	scratch []float64 // of Blend
+}
+
+func (c *Columns) reset() {
+	c.Worker, c.Key = c.Worker[:0], c.Key[:0]
+	for _, f := range c.floats() {
+		*f = (*f)[:0]
+	}
+	c.scratch = c.scratch[:0]
+}
+
+// floats are the columns of numbers.
+func (c *Columns) floats() [10]*[]float64 {
+	return [...]*[]float64{
+		&c.InFlight, &c.Requests, &c.Queued, &c.Hit, &c.Active,
+		&c.Capacity, &c.Running, &c.Waiting, &c.Rate, &c.Share,
+	}
+}
+
+// add appends the worker at place i.
+func (c *Columns) add(i int32, slot *load.Slot, f *facts, hit, blockTokens float64) {
+	own := float64(slot.InFlight())
+	c.Worker, c.Key = append(c.Worker, i), append(c.Key, f.key)
+	c.InFlight = append(c.InFlight, own)
+	c.Requests = append(c.Requests, own+float64(slot.Foreign()))
+	c.Queued = append(c.Queued, float64(slot.QueuedPrompt()))
+	c.Hit = append(c.Hit, hit)
+	// The worker's own word is older than this gateway's requests.
+	c.Active = append(c.Active, max(f.active, float64(slot.Context())/blockTokens))
+	c.Capacity = append(c.Capacity, f.capacity)
+	c.Running, c.Waiting = append(c.Running, f.running), append(c.Waiting, f.waiting)
+	c.Rate = append(c.Rate, f.rate)
+	c.Share = append(c.Share, slot.Assigned())
+}
+
+// complete turns work given into shares.
+func (c *Columns) complete() {
+	var sum float64
+	for _, v := range c.Share {
+		sum += v
+	}
+	if sum <= 0 {
+		clear(c.Share)
+		return
+	}
+	scale := float64(len(c.Share)) / sum
+	for i := range c.Share {
+		c.Share[i] *= scale
+	}
+}
+
+// column takes n numbers of scratch space, which last until the decision is made.
+func (c *Columns) column(n int) []float64 {
+	c.scratch = slices.Grow(c.scratch, n)
+	from := len(c.scratch)
+	c.scratch = c.scratch[:from+n]
+	return c.scratch[from:]
+}
+
+// place is the worker of candidate i.
+func (c *Columns) place(i int) int {
+	if i == None {
+		return None
+	}
+	return int(c.Worker[i])
+}
+
+// usualBlock is the tokens of a KV block where a worker does not say.
+const usualBlock unit.Tokens = 16
+
+// hear reads what a worker said of itself into f.
+func (f *facts) hear(w *fleet.Worker, s *fleet.Stats) {
+	f.running, f.waiting = reading(s.Running), reading(s.Waiting)
+	f.rate = math.NaN()
+	if rate := reading(s.PrefillTokensPerSecond); rate > 0 {
+		f.rate = rate
+	}
+	f.active = 0
+	if free, ok := s.KVBlocksFree.Usable(); ok && w.Capacity.KVBlocks > 0 {
+		f.active = max(float64(w.Capacity.KVBlocks)-free, 0)
+	}
+}
+
+// reading is a number, or NaN when it is unknown.
+func reading(r fleet.Reading) float64 {
+	v, ok := r.Usable()
+	if !ok {
+		return math.NaN()
+	}
+	return v
+}

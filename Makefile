@@ -18,7 +18,7 @@ THREADS ?= 1
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: build ## build, fetch the model, start everything on this machine and answer one question
@@ -62,6 +62,12 @@ fuzz: ## run each fuzz target for FUZZTIME
 		echo "fuzz $$dir $$target"; \
 		go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "./$$dir"; \
 	done
+
+# What is missing here (a toolchain, a registry) is skipped and said so.
+# CLIENTS='-short', '-run stream -clients node' and others: -h lists them.
+.PHONY: test-clients
+test-clients: build ## the official openai clients against the gateway
+	go run ./cmd/internal/clients -yardmaster bin/yardmaster $(CLIENTS)
 
 .PHONY: bench
 bench: model ## measure the CPU engine and the price of disaggregation

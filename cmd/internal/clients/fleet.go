@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"sync"
@@ -66,7 +67,8 @@ func startFleet(ctx context.Context, o *options, plays map[string]*playText, dia
 		return nil, errors.Join(err, f.close())
 	}
 	f.gateways = append(f.gateways, patient)
-	strict, err := startGateway(ctx, o.yardmaster, log, f.engines, "--max-body", "64KiB", "--request-timeout", "2s", "--heartbeat", "200ms")
+	strict, err := startGateway(ctx, o.yardmaster, log, f.engines, "--max-body", "64KiB", "--heartbeat", "200ms",
+		"--request-timeout", "2s", "--first-token-timeout", "2s", "--idle-timeout", "2s")
 	if err != nil {
 		return nil, errors.Join(err, f.close())
 	}
@@ -164,11 +166,11 @@ func followLog(from io.Reader, to io.Writer, ready chan<- string) {
 
 func (g *gateway) settled(ctx context.Context) error {
 	for {
-		metrics, err := scrape.Get(ctx, g.url+"/metrics")
+		metrics, err := scrape.Read(ctx, http.DefaultClient, g.url)
 		if err != nil {
 			return err
 		}
-		flying := metrics.Sum(measure.RequestsInFlight.Name) + metrics.Sum(measure.WorkerInFlight.Name)
+		flying := metrics.Sum(measure.RequestsInFlight) + metrics.Sum(measure.WorkerInFlight)
 		if flying == 0 {
 			return nil
 		}

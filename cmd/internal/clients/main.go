@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -27,16 +28,20 @@ type options struct {
 	verbose    bool
 }
 
-func main() {
+func main() { os.Exit(status()) }
+
+// status runs the command and is its exit status.
+func status() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
-		stop()
-		if errors.Is(err, flag.ErrHelp) {
-			os.Exit(2)
-		}
+	switch err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); {
+	case err == nil:
+		return 0
+	case errors.Is(err, flag.ErrHelp):
+		return 2
+	default:
 		fmt.Fprintln(os.Stderr, "clients:", err)
-		os.Exit(1)
+		return 1
 	}
 }
 
@@ -56,18 +61,21 @@ func run(ctx context.Context, args []string, out, diag io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(work) //nolint:errcheck // nothing depends on it
-	var results report
-	for _, s := range suites() {
-		if !slices.Contains(o.clients, s.name) {
-			continue
-		}
-		began := time.Now()
-		cases, err := play(ctx, &o, s, plays, filepath.Join(work, s.name), diag)
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		results.add(s, cases, err, time.Since(began))
+	chosen := slices.DeleteFunc(suites(), func(s suite) bool { return !slices.Contains(o.clients, s.name) })
+	results := report{columns: make([]column, len(chosen))}
+	var all sync.WaitGroup
+	for i, s := range chosen { // each has a fleet of its own, and waits most of the time
+		all.Go(func() {
+			began := time.Now()
+			v, err := play(ctx, &o, s, plays, filepath.Join(work, s.name), diag)
+			results.columns[i] = newColumn(s, v, err, time.Since(began))
+		})
 	}
+	all.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	results.expect(o.run)
 	results.print(out)
 	if results.failed(o.strict) {
 		return errFailed

@@ -3,6 +3,7 @@ package main
 import (
 	_ "embed" // the plays
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -16,8 +17,8 @@ import (
 //go:embed plays.yaml
 var playsYAML []byte
 
-// play is what an engine does in a case, and what a client should see. Suites
-// get both as JSON; a script in JSON is one in YAML too.
+// playText is what an engine does in a case, and what a client should see.
+// Suites get both as JSON; a script in JSON is one in YAML too.
 type playText struct {
 	About  string         `json:"about"`
 	Expect map[string]any `json:"expect,omitempty"`
@@ -57,10 +58,13 @@ func readPlays() (map[string]*playText, error) {
 
 // check parses the scripts as the engine will.
 func (p *playText) check(name string) error {
-	scripts := []any{p.Script}
+	var scripts []any
+	if p.Script != nil {
+		scripts = append(scripts, p.Script)
+	}
 	if table, ok := p.Expect["table"].([]any); ok {
 		for _, row := range table {
-			if row, ok := row.(map[string]any); ok {
+			if row, ok := row.(map[string]any); ok && row["script"] != nil {
 				scripts = append(scripts, row["script"])
 			}
 		}
@@ -79,16 +83,18 @@ func (p *playText) check(name string) error {
 
 const endMarker = "data: [DONE]"
 
+var errNoRule = errors.New("a stream needs a first rule with do")
+
 // put renders the stream as a chunked response and makes it the first rule's.
 func (p *playText) put() error {
 	rules, _ := p.Script["rules"].([]any)
 	if len(rules) == 0 {
-		return fmt.Errorf("a stream needs a rule")
+		return errNoRule
 	}
 	rule, _ := rules[0].(map[string]any)
-	do, _ := rule["do"].(map[string]any)
-	if do == nil {
-		return fmt.Errorf("a stream needs a rule with do")
+	do, ok := rule["do"].(map[string]any)
+	if !ok {
+		return errNoRule
 	}
 	text, w := chunked(p.Stream)
 	do["raw"] = map[string]any{"text": text}

@@ -30,6 +30,11 @@ type Call struct {
 	Leg       Leg
 	// TransferID pairs the two legs of a disaggregated request; zero otherwise.
 	TransferID uint64
+	// Trace is the W3C traceparent that the engine gets; empty sends none.
+	Trace string
+	// TokenIDs asks an engine that can for the ids of the tokens in each event of
+	// the stream, by HeaderContinue; others do not notice.
+	TokenIDs bool
 	// Peer is the other leg's worker: the prefill worker on a decode leg, the
 	// decode worker on a prefill leg. Nil on an aggregated call.
 	Peer *fleet.Worker
@@ -44,6 +49,9 @@ type Response struct {
 	// KV is what became of the KV transfer on a decode leg: "moved",
 	// "recomputed; <reason>", "local"; empty when the engine does not say.
 	KV string
+	// Continues is the engine's HeaderContinue: how many tokens of output it took
+	// as given, so "0" for a new stream; empty when it knows nothing of it.
+	Continues string
 	// Reason is the engine's machine word for a refusal (HeaderReason), e.g.
 	// ReasonDraining; empty when it gives none.
 	Reason string

@@ -21,6 +21,28 @@ const (
 	HeaderEpoch     = "X-Yardmaster-Epoch"    // the epoch the gateway means; a worker of another epoch answers 421
 	HeaderKV        = "X-Yardmaster-Kv"       // response, decode leg: Response.KV
 	HeaderReason    = "X-Yardmaster-Reason"   // response: machine word for a refusal, e.g. stale_epoch, draining
+	HeaderContinue  = "X-Yardmaster-Continue" // see ContinueField
+	HeaderTrace     = "Traceparent"           // W3C trace context, passed on
+)
+
+// ContinueField is the member of a request's body by which a stream that one
+// engine began is continued by another:
+//
+//	"yardmaster_continue":{"token_ids":[…]}
+//
+// holds the ids of the output so far. The engine takes them as generated after
+// the prompt: it sends what follows, without the chunk that names the role, and
+// counts them as output in usage and against max_tokens. Only a gateway may send
+// it; clients' are taken out.
+//
+// A gateway that may want to continue a stream sends HeaderContinue with
+// ContinueIDs. An engine that can do all this then puts "token_ids" into the
+// choice of every event that carries output, and answers with HeaderContinue set
+// to the number of output tokens it continues from, 0 for a new stream. An
+// engine that ignores the header is not asked to continue anything.
+const (
+	ContinueField = "yardmaster_continue"
+	ContinueIDs   = "ids"
 )
 
 // Reasons that the gateway acts on.

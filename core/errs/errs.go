@@ -44,6 +44,9 @@ type Error struct {
 	Code   string // stable machine word, e.g. "model_not_found"; empty means Kind's name
 	// RetryAfter, when positive, tells the client how long to wait.
 	RetryAfter time.Duration
+	// NoRetry says that a client's automatic retry would only repeat what was
+	// tried here already.
+	NoRetry bool
 	Cause      error // for the operator; may be nil
 }
 

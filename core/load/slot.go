@@ -40,6 +40,7 @@ type Slot struct {
 	ejected  ejection
 	heard    heard
 	assigned atomic.Uint64 // bits of a float64
+	health   health
 }
 
 // Requests is the number of requests in flight in phase p.
@@ -123,6 +124,7 @@ type Backoff struct{ First, Longest time.Duration }
 type ejection struct {
 	until    atomic.Int64 // unix nanoseconds
 	failures atomic.Int64 // since the last success
+	connect  atomic.Bool  // for want of a connection
 }
 
 // Eject leaves the incarnation out until now plus the backoff's next step. It
@@ -138,6 +140,7 @@ func (s *Slot) Eject(now time.Time, b Backoff) bool {
 	if n < 30 && b.First<<n < b.Longest {
 		wait = b.First << n
 	}
+	s.ejected.connect.Store(false)
 	if !s.ejected.until.CompareAndSwap(until, now.Add(wait).UnixNano()) {
 		return false
 	}
@@ -153,11 +156,9 @@ func (s *Slot) Reached() {
 	}
 }
 
-// Ejected reports whether the incarnation is left out at now.
-func (s *Slot) Ejected(now time.Time) bool {
-	until := s.ejected.until.Load()
-	return until != 0 && now.UnixNano() < until
-}
+// Ejected reports whether the router should pass the incarnation by at now,
+// unless there is no other: it is left out ([Slot.LeftOut]) or full.
+func (s *Slot) Ejected(now time.Time) bool { return s.Full() || s.LeftOut(now) }
 
 // Assigned is the work that the worker was given lately, in tokens, as
 // [Slot.Assign] and [Slot.Fade] made it.

@@ -3,6 +3,7 @@ package load
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/measure"
@@ -17,6 +18,10 @@ type Columns struct {
 
 // Table holds the slots. It is safe for concurrent use.
 type Table struct {
+	// Patience is how long a worker with streams may give no token; set before
+	// use, default DefaultPatience.
+	Patience time.Duration
+
 	registry *measure.Registry
 	current  atomic.Pointer[Columns]
 
@@ -26,7 +31,7 @@ type Table struct {
 
 // NewTable makes an empty table that shows its counts in registry.
 func NewTable(registry *measure.Registry) *Table {
-	return &Table{registry: registry, slots: map[Key]*Slot{}}
+	return &Table{registry: registry, Patience: DefaultPatience, slots: map[Key]*Slot{}}
 }
 
 // Columns lines the slots up with view. For the view it was last called with
@@ -43,7 +48,7 @@ func (t *Table) Columns(view *fleet.View) *Columns {
 	for i := range view.Workers {
 		key := Key{view.Workers[i].ID, view.Workers[i].Epoch}
 		live[key] = true
-		c.Slots[i] = t.slot(key)
+		c.Slots[i] = t.slot(key, &view.Workers[i])
 	}
 	if old := t.current.Load(); old != nil && old.View.Index > view.Index {
 		return c // a late reader of an older view decides nothing for the others
@@ -57,11 +62,16 @@ func (t *Table) Columns(view *fleet.View) *Columns {
 	return c
 }
 
-// slot finds or makes the slot of key. The caller holds the lock.
-func (t *Table) slot(key Key) *Slot {
+// slot finds or makes the slot of key, which is w. The caller holds the lock.
+func (t *Table) slot(key Key, w *fleet.Worker) *Slot {
 	s := t.slots[key]
 	if s == nil {
 		s = &Slot{Key: key}
+		s.health.patience = t.Patience
+		if w.Role != fleet.RolePrefill { // whose queue is a matter of time, not of places
+			s.health.limit = limitOf(w.Capacity.MaxRunning)
+		}
+		s.health.doubts = t.registry.Counter(measure.Ejections, string(key.ID), "no_progress")
 		for p := range phases {
 			s.gauges[p] = t.registry.Gauge(measure.WorkerInFlight, string(key.ID), p.String())
 		}

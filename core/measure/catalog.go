@@ -37,7 +37,14 @@ var (
 	// Failovers counts requests sent to a runner-up: the first choice did not
 	// accept the connection, was another incarnation, or refused as busy or draining.
 	Failovers = Desc{Name: "yardmaster_failovers_total", Type: CounterType, Labels: []string{"model"}, Help: "Requests sent to a runner-up because the worker chosen before did not take them."}
-	// Ejections counts passive ejections of workers.
+	// Migrations counts streams that went on elsewhere after their worker was lost.
+	Migrations = Desc{Name: "yardmaster_migrations_total", Type: CounterType, Labels: []string{"model"}, Help: "Streams continued on another worker because theirs was lost."}
+	// Waiting is requests in the queue of each model. It returns to zero.
+	Waiting = Desc{Name: "yardmaster_queue_depth", Type: GaugeType, Labels: []string{"model"}, Help: "Requests that wait for a worker."}
+	// RetriesRefused counts failovers that the retry budget did not allow.
+	RetriesRefused = Desc{Name: "yardmaster_retries_refused_total", Type: CounterType, Help: "Failovers that the retry budget did not allow."}
+	// Ejections counts workers left out, by reason: connect, stale_epoch,
+	// no_progress.
 	Ejections = Desc{Name: "yardmaster_worker_ejections_total", Type: CounterType, Labels: []string{"worker", "reason"}, MaxSeries: 4096, Help: "Workers taken out of routing by this gateway."}
 	// DecisionSeconds is the time of one routing decision.
 	DecisionSeconds = Desc{Name: "yardmaster_decision_seconds", Type: HistogramType, Buckets: []float64{1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 1e-3}, Help: "Time of one routing decision."}

@@ -2,10 +2,12 @@ package edge
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/tidwall/gjson"
 
+	"github.com/yardmaster/yardmaster/core/engine"
 	"github.com/yardmaster/yardmaster/core/errs"
 	"github.com/yardmaster/yardmaster/core/unit"
 )
@@ -30,7 +32,12 @@ type Request struct {
 	AddedUsage bool
 	// MaxTokens is the client's limit of the output; 0 when it gave none.
 	MaxTokens unit.Tokens
-	// Prompt is the size of the messages or the prompt as JSON text.
+	// Continuable says that the answer is one stream of plain text that another
+	// engine could go on with: no alternatives, no log probabilities.
+	Continuable bool
+	// WantsIDs says that the client asked for token ids.
+	WantsIDs bool
+	// Prompt is the size of the messages, the prompt or the input as JSON text.
 	Prompt unit.Bytes
 
 	options span // value of stream_options in Body; empty when absent
@@ -85,9 +92,16 @@ const (
 	fieldMaxCompletion
 	fieldMessages
 	fieldPrompt
+	fieldInput
+	fieldN
+	fieldLogprobs
+	fieldReturnIDs
 )
 
-var ownedNames = [...]string{"model", "stream", "stream_options", "max_tokens", "max_completion_tokens", "messages", "prompt"}
+var ownedNames = [...]string{
+	"model", "stream", "stream_options", "max_tokens", "max_completion_tokens", "messages", "prompt", "input",
+	"n", "logprobs", "return_token_ids",
+}
 
 // collect walks the top level once. A field of ours that stands there twice is
 // refused: engine and gateway might each believe another one. (For the internal
@@ -138,8 +152,43 @@ func (r *Request) read(f owned) error {
 		r.WantsUsage = r.Stream && options.Get("include_usage").Type == gjson.True
 	}
 	r.MaxTokens = max(positive(f.value[fieldMaxTokens]), positive(f.value[fieldMaxCompletion]))
-	r.Prompt = unit.Bytes(max(len(f.value[fieldMessages].Raw), len(f.value[fieldPrompt].Raw)))
+	r.Prompt = unit.Bytes(max(len(f.value[fieldMessages].Raw), len(f.value[fieldPrompt].Raw), len(f.value[fieldInput].Raw)))
+	r.WantsIDs = f.value[fieldReturnIDs].Type == gjson.True
+	r.Continuable = r.Stream && single(f.value[fieldN]) && onePrompt(f.value[fieldPrompt]) && !wanted(f.value[fieldLogprobs])
 	return nil
+}
+
+// single reports whether n asks for one answer.
+func single(n gjson.Result) bool {
+	return !n.Exists() || n.Type == gjson.Null || n.Type == gjson.Number && n.Num == 1
+}
+
+// onePrompt reports whether a prompt is not a list of several: absent, text or
+// token ids.
+func onePrompt(p gjson.Result) bool {
+	return !p.IsArray() || p.Get("0").Type == gjson.Number || !p.Get("1").Exists() && !p.Get("0").IsArray()
+}
+
+// wanted reports whether logprobs, a number or true, asks for any.
+func wanted(v gjson.Result) bool { return v.Type == gjson.Number || v.Type == gjson.True }
+
+// Continuation is the body that asks an engine to go on after ids, the output so
+// far.
+func (r *Request) Continuation(ids []uint32) []byte {
+	open := strings.IndexByte(text(r.Body), '{') + 1
+	out := make([]byte, 0, len(r.Body)+8*len(ids)+64)
+	out = append(out, r.Body[:open]...)
+	out = append(out, '"')
+	out = append(out, engine.ContinueField...)
+	out = append(out, `":{"token_ids":[`...)
+	for i, id := range ids {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = strconv.AppendUint(out, uint64(id), 10)
+	}
+	out = append(out, "]},"...) // a model field follows
+	return append(out, r.Body[open:]...)
 }
 
 // CountUsage makes the engine report the usage of a stream whose client did not
@@ -190,7 +239,7 @@ func internalField(name string) bool {
 	case "kv_transfer_params", "ec_transfer_params", "disaggregated_params", "routed_dp_rank", "data_parallel_rank":
 		return true
 	}
-	return strings.HasPrefix(name, "bootstrap_")
+	return strings.HasPrefix(name, "bootstrap_") || strings.HasPrefix(name, "yardmaster_")
 }
 
 // without is the object root of body less its internal fields. The members that

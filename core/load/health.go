@@ -1,0 +1,243 @@
+package load
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/core/unit"
+)
+
+// DefaultPatience is how long a worker with streams may give no token before it
+// is doubted, besides the time that prompts take.
+const DefaultPatience = 5 * time.Second
+
+const (
+	// slowestPrompt is the prompt rate, in tokens/s, that a worker is granted
+	// while its own is not known.
+	slowestPrompt = 100
+	// rateMargin is how much slower than measured prompts may be computed without
+	// a doubt.
+	rateMargin = 0.25
+	// leastPrompt is the shortest prompt that a rate is measured on, in tokens.
+	leastPrompt = 64
+	// rateWeight is what one measurement counts in the mean.
+	rateWeight = 0.125
+)
+
+// health is what this gateway knows of an incarnation beside connect failures:
+// whether it is full, refuses, or gives no tokens.
+type health struct {
+	patience time.Duration
+	limit    int64 // requests in flight from which it is full; 0 is never
+	doubts   measure.Counter
+
+	refused  atomic.Int64 // until when, unix nanoseconds
+	refusals atomic.Int64 // in a row
+
+	watched  atomic.Int64  // streams from which a token may come now
+	decoding atomic.Int64  // of them, those that gave one
+	sign     atomic.Int64  // last sign of life, unix nanoseconds
+	doubted  atomic.Bool   // gave none for too long, and none since
+	rate     atomic.Uint64 // prompt tokens/s as float64 bits; 0 is unknown
+}
+
+// Full reports whether the incarnation has as many of this gateway's requests as
+// it can use: what it computes at once, and some to go on with.
+func (s *Slot) Full() bool {
+	return s.health.limit > 0 && int64(s.InFlight()) >= s.health.limit
+}
+
+// limitOf is the requests at which a worker that computes running at once is
+// full: an eighth more, so that it never idles for want of the next one. A
+// worker that does not say is never full.
+func limitOf(running int) int64 {
+	if running <= 0 {
+		return 0
+	}
+	return int64(running + max(running/8, 1))
+}
+
+// Refused says that the incarnation took no request because it was busy or
+// draining, which is no fault: others are preferred for a moment, longer as
+// refusals go on.
+func (s *Slot) Refused(now time.Time) {
+	const first, longest = 50 * time.Millisecond, time.Second
+	wait := longest
+	if n := s.health.refusals.Add(1) - 1; n < 5 {
+		wait = first << n
+	}
+	s.health.refused.Store(now.Add(wait).UnixNano())
+}
+
+// Took says that the incarnation took a request: it is not busy any more.
+func (s *Slot) Took() {
+	if s.health.refusals.Load() != 0 {
+		s.health.refusals.Store(0)
+		s.health.refused.Store(0)
+	}
+}
+
+// Answered says that the incarnation completed an answer. It takes doubt away
+// as a token does.
+func (s *Slot) Answered(now time.Time) { s.alive(now) }
+
+func (s *Slot) alive(now time.Time) {
+	s.health.sign.Store(now.UnixNano())
+	if s.health.doubted.Load() {
+		s.health.doubted.Store(false)
+	}
+}
+
+// Doubted reports whether the incarnation has streams and gave no token for
+// longer than its patience and its queued prompts explain. A doubted worker gets
+// one request at a time until a token or an answer proves it alive.
+//
+// Requests that are not streamed show nothing until their end: while such run
+// and no stream is past its prompt, nothing is concluded.
+func (s *Slot) Doubted(now time.Time) bool {
+	h := &s.health
+	if h.doubted.Load() {
+		return s.InFlight() > 0
+	}
+	watched := h.watched.Load()
+	if watched <= 0 || h.decoding.Load() == 0 && int64(s.InFlight()) > watched {
+		return false
+	}
+	silent := now.UnixNano() - h.sign.Load()
+	if silent <= int64(h.patience) || silent <= int64(h.patience+s.promptTime()) {
+		return false
+	}
+	s.Doubt()
+	return true
+}
+
+// Doubt makes the incarnation doubted, e.g. after a stream's deadline for a
+// token has passed.
+func (s *Slot) Doubt() {
+	if s.health.doubted.CompareAndSwap(false, true) {
+		s.health.doubts.Inc()
+	}
+}
+
+// promptTime is the longest that the queued prompts may take.
+func (s *Slot) promptTime() time.Duration {
+	rate := slowestPrompt * 1.0
+	if bits := s.health.rate.Load(); bits != 0 {
+		rate = math.Float64frombits(bits) * rateMargin
+	}
+	seconds := float64(s.QueuedPrompt()) / max(rate, 1)
+	return time.Duration(min(seconds, 3600) * float64(time.Second))
+}
+
+func (s *Slot) measured(prompt unit.Tokens, took time.Duration) {
+	if prompt < leastPrompt || took <= 0 {
+		return
+	}
+	rate := float64(prompt) / took.Seconds()
+	if bits := s.health.rate.Load(); bits != 0 {
+		old := math.Float64frombits(bits)
+		rate = old + rateWeight*(rate-old)
+	}
+	s.health.rate.Store(math.Float64bits(rate))
+}
+
+// Vigil watches one stream for tokens. The zero value watches nothing. Its
+// methods are called by one goroutine.
+type Vigil struct {
+	slot    *Slot
+	began   time.Time
+	prompt  unit.Tokens
+	token   bool
+	blocked bool
+}
+
+// Watch begins to expect tokens of a stream that was sent now with prompt tokens
+// to compute. End ends it.
+func (s *Slot) Watch(now time.Time, prompt unit.Tokens) Vigil {
+	if s.health.watched.Add(1) == 1 {
+		s.health.sign.Store(now.UnixNano())
+	}
+	return Vigil{slot: s, began: now, prompt: prompt}
+}
+
+// Token says that a token came.
+func (v *Vigil) Token(now time.Time) {
+	if v.slot == nil {
+		return
+	}
+	v.slot.alive(now)
+	if !v.token {
+		v.token = true
+		v.slot.health.decoding.Add(1)
+		v.slot.measured(v.prompt, now.Sub(v.began))
+	}
+}
+
+// Block says that nobody reads the stream at the moment: no token is expected
+// until Unblock.
+func (v *Vigil) Block() {
+	if v.slot == nil || v.blocked {
+		return
+	}
+	v.blocked = true
+	v.count(-1)
+}
+
+// Unblock ends what Block began.
+func (v *Vigil) Unblock(now time.Time) {
+	if v.slot == nil || !v.blocked {
+		return
+	}
+	v.blocked = false
+	// The time that the reader took is no silence of the worker's.
+	v.slot.health.sign.Store(now.UnixNano())
+	v.count(1)
+}
+
+func (v *Vigil) count(by int64) {
+	if v.token {
+		v.slot.health.decoding.Add(by)
+	}
+	v.slot.health.watched.Add(by)
+}
+
+// End ends the watch. Ending again does nothing.
+func (v *Vigil) End() {
+	if v.slot != nil && !v.blocked {
+		v.count(-1)
+	}
+	*v = Vigil{}
+}
+
+// Prompt is the prompt tokens that the reservation still counts.
+func (r *Reservation) Prompt() unit.Tokens { return unit.Tokens(r.prompt.Load()) }
+
+// Heal ends an ejection early: the worker accepts connections again. How long
+// the next one lasts is not forgotten.
+func (s *Slot) Heal() { s.ejected.until.Store(0) }
+
+// Unreachable reports whether the incarnation is ejected for connections that it
+// did not accept, so that one that it accepts would prove it back.
+func (s *Slot) Unreachable(now time.Time) bool {
+	until := s.ejected.until.Load()
+	return until != 0 && now.UnixNano() < until && s.ejected.connect.Load()
+}
+
+// EjectUnreachable is Eject for a connection that was not accepted.
+func (s *Slot) EjectUnreachable(now time.Time, b Backoff) bool {
+	if !s.Eject(now, b) {
+		return false
+	}
+	s.ejected.connect.Store(true)
+	return true
+}
+
+// LeftOut reports whether new requests should go to others while there are some:
+// the incarnation is ejected, has refused a moment ago, or is doubted. See Full
+// for what cannot be overridden.
+func (s *Slot) LeftOut(now time.Time) bool {
+	ns := now.UnixNano()
+	return ns < s.ejected.until.Load() || ns < s.health.refused.Load() || s.Doubted(now)
+}

@@ -148,7 +148,7 @@ func (r *rig) chat(body string, headers ...string) (int, http.Header, string, er
 	return resp.StatusCode, resp.Header, string(b), err
 }
 
-// idle waits until nothing is in flight and checks every gauge.
+// idle waits until nothing is in flight and checks every such gauge.
 func (r *rig) idle() {
 	r.t.Helper()
 	deadline := time.Now().Add(5 * time.Second)

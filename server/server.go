@@ -18,6 +18,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/errs"
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/server/h1"
 	"github.com/yardmaster/yardmaster/server/metrics"
 	"github.com/yardmaster/yardmaster/server/openai"
 )
@@ -82,7 +83,9 @@ type Deps struct {
 type Server struct {
 	cfg      Config
 	deps     Deps
-	http     *http.Server
+	http     *http.Server // behind front
+	front    *h1.Server
+	api      *openai.API
 	cut      context.CancelCauseFunc // ends every running request
 	draining atomic.Bool
 	requests tracker
@@ -104,6 +107,9 @@ func New(c Config, deps Deps) (*Server, error) {
 	}
 	base, cut := context.WithCancelCause(context.Background())
 	s := &Server{cfg: c, deps: deps, cut: cut}
+	s.api = openai.New(c.OpenAI, openai.Deps{
+		Dispatcher: deps.Dispatcher, View: deps.View, Clock: deps.Clock, Log: deps.Log,
+	})
 	s.http = &http.Server{
 		Handler:           s.count(s.routes()),
 		ReadHeaderTimeout: c.ReadHeader,
@@ -114,6 +120,11 @@ func New(c Config, deps Deps) (*Server, error) {
 		// No ReadTimeout and no WriteTimeout: they would bound whole streams.
 		// Bodies and writes have deadlines of their own.
 	}
+	posts := map[string]http.Handler{}
+	for path, h := range s.api.Posts() {
+		posts[path] = s.count(h)
+	}
+	s.front = h1.New(h1.Config{Posts: posts, Behind: s.http, Base: base, ReadHeader: c.ReadHeader, Idle: c.Idle})
 	return s, nil
 }
 
@@ -122,9 +133,7 @@ func (s *Server) routes() http.Handler {
 	r.Use(middleware.GetHead) // probes ask with HEAD
 	r.NotFound(openai.NotFound)
 	r.MethodNotAllowed(openai.MethodNotAllowed)
-	openai.New(s.cfg.OpenAI, openai.Deps{
-		Dispatcher: s.deps.Dispatcher, View: s.deps.View, Clock: s.deps.Clock, Log: s.deps.Log,
-	}).Mount(r)
+	s.api.Mount(r)
 	r.Get("/livez", s.livez)
 	r.Get("/readyz", s.readyz)
 	r.Get("/health", s.readyz)
@@ -158,7 +167,7 @@ func (s *Server) count(next http.Handler) http.Handler {
 // Serve accepts connections on l until Drain or Close, and then returns nil. It
 // closes l.
 func (s *Server) Serve(l net.Listener) error {
-	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.front.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("server: %w", err)
 	}
 	return nil
@@ -172,7 +181,7 @@ const lastWords = time.Second
 // down, and is cut; then the error is ctx's.
 func (s *Server) Drain(ctx context.Context) error {
 	s.draining.Store(true)
-	s.http.SetKeepAlivesEnabled(false)
+	s.front.CloseAfterReply()
 	if s.cfg.Unready > 0 {
 		t := s.deps.Clock.NewTimer(s.cfg.Unready)
 		defer t.Stop()
@@ -181,7 +190,7 @@ func (s *Server) Drain(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}
-	if err := s.http.Shutdown(ctx); err != nil {
+	if err := s.front.Shutdown(ctx); err != nil {
 		s.Close() //nolint:contextcheck // ctx is over, and last words need time of their own
 		return fmt.Errorf("server: drain: %w", err)
 	}
@@ -196,7 +205,7 @@ func (s *Server) Close() {
 	s.cut(&errs.Error{Kind: errs.NoCapacity, Client: "the gateway is shutting down", Code: "shutting_down"})
 	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
 	defer cancel()
-	_ = s.http.Shutdown(ctx) // it waits for answers to be on their way, not only for handlers
-	_ = s.http.Close()
+	_ = s.front.Shutdown(ctx) // it waits for answers to be on their way, not only for handlers
+	_ = s.front.Close()
 	s.requests.wait(lastWords)
 }

@@ -56,10 +56,19 @@ func New(c Config, deps Deps) *API {
 	return &API{cfg: c.withDefaults(), deps: deps, started: deps.Clock.Now().Unix()}
 }
 
-// Mount adds the routes to r.
+// Posts are the routes that generate, by path.
+func (a *API) Posts() map[string]http.Handler {
+	return map[string]http.Handler{
+		"/v1/chat/completions": a.generation("chat_completions", "/v1/chat/completions"),
+		"/v1/completions":      a.generation("completions", "/v1/completions"),
+	}
+}
+
+// Mount adds all routes to r.
 func (a *API) Mount(r chi.Router) {
-	r.Post("/v1/chat/completions", a.generation("chat_completions", "/v1/chat/completions"))
-	r.Post("/v1/completions", a.generation("completions", "/v1/completions"))
+	for path, h := range a.Posts() {
+		r.Method(http.MethodPost, path, h)
+	}
 	r.Get("/v1/models", a.listModels)
 	r.Get("/v1/models/*", a.getModel)
 }

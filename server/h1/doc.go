@@ -1,0 +1,19 @@
+// Package h1 serves HTTP/1.1 to many clients at a fraction of net/http's cost,
+// for the requests a gateway lives on: a POST with a body of stated length,
+// answered whole or as a stream.
+//
+// A connection is one goroutine with one small buffer, which it gives back while
+// a handler runs. The handler is an ordinary [http.Handler]; what it writes goes
+// out in one system call, unbuffered. Whether the client has left is told by the
+// kernel for all connections at once, not by a goroutine for each. The context
+// of a request is that of its connection and ends when the client leaves.
+//
+// The parser accepts plain requests only and guesses nothing: whatever is
+// unusual or malformed (chunked bodies, Expect, upgrades, HTTP/1.0, folded or
+// doubtful headers), every route that Config.Posts does not name and every
+// connection that is not plain TCP go, with all bytes read so far, to the
+// net/http server that stands behind. On other systems than Linux all do.
+//
+// What is served is server's business; deadlines for bodies and writes are the
+// handlers'.
+package h1

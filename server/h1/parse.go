@@ -1,0 +1,258 @@
+package h1
+
+import (
+	"bytes"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// verdict is what is known of the bytes of a request so far.
+type verdict uint8
+
+const (
+	more    verdict = iota // the head is not whole yet
+	plain                  // ours
+	unusual                // the server behind decides what it is
+	ended                  // the connection is over
+)
+
+var (
+	blankLine = []byte("\r\n\r\n")
+	crlf      = []byte("\r\n")
+	post      = []byte("POST ")
+	proto     = []byte(" HTTP/1.1")
+)
+
+// scan looks for a whole head at the start of b, of which the first seen bytes
+// have been looked at before, and judges it. end is the head's length, blank
+// line included.
+func scan(b []byte, seen int, posts map[string]http.Handler) (end int, v verdict) {
+	if n := min(len(b), len(post)); !bytes.Equal(b[:n], post[:n]) {
+		return 0, unusual
+	}
+	from := max(seen-len(blankLine)+1, 0)
+	at := bytes.Index(b[from:], blankLine)
+	if at < 0 {
+		if bareLF(b[from:]) {
+			return 0, unusual
+		}
+		return 0, more
+	}
+	end = from + at + len(blankLine)
+	if !judge(b[:end], posts) {
+		return 0, unusual
+	}
+	return end, plain
+}
+
+// bareLF reports whether a line of b ends without a CR. The blank line that ends
+// such a head has another form, and would be waited for in vain.
+func bareLF(b []byte) bool {
+	for i := 0; ; i++ {
+		n := bytes.IndexByte(b[i:], '\n')
+		if n < 0 {
+			return false
+		}
+		if i += n; i > 0 && b[i-1] != '\r' {
+			return true
+		}
+	}
+}
+
+// judge reports whether a whole head is a plain request for one of our routes.
+func judge(head []byte, posts map[string]http.Handler) bool {
+	line, rest, _ := bytes.Cut(head, crlf)
+	target, ok := bytes.CutSuffix(line[len(post):], proto)
+	if !ok || posts[string(target)] == nil {
+		return false
+	}
+	var host, length bool
+	for {
+		line, rest, _ = bytes.Cut(rest, crlf)
+		if len(line) == 0 {
+			return host && length
+		}
+		name, value, ok := field(line)
+		if !ok {
+			return false
+		}
+		switch {
+		case is(name, "host"):
+			if host || !hostLike(value) {
+				return false
+			}
+			host = true
+		case is(name, "content-length"):
+			if _, ok := digits(value); length || !ok {
+				return false
+			}
+			length = true
+		case is(name, "connection"):
+			if !is(value, "keep-alive") && !is(value, "close") {
+				return false
+			}
+		case is(name, "transfer-encoding"), is(name, "expect"), is(name, "upgrade"), is(name, "trailer"), is(name, "te"),
+			is(name, "proxy-connection"), is(name, "keep-alive"):
+			return false
+		}
+	}
+}
+
+// field splits a header line. It fails unless the name is a token and the value
+// free of control characters.
+func field(line []byte) (name, value []byte, ok bool) {
+	colon := bytes.IndexByte(line, ':')
+	if colon < 1 {
+		return nil, nil, false
+	}
+	name = line[:colon]
+	for _, c := range name {
+		if !token[c] {
+			return nil, nil, false
+		}
+	}
+	value = bytes.Trim(line[colon+1:], " \t")
+	for _, c := range value {
+		if c < ' ' && c != '\t' || c == 0x7f {
+			return nil, nil, false
+		}
+	}
+	return name, value, true
+}
+
+// token holds the characters of header names.
+var token = func() (t [256]bool) {
+	for _, c := range []byte("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") {
+		t[c] = true
+	}
+	return t
+}()
+
+// is compares b with a lower-case word, whatever b's case.
+func is(b []byte, word string) bool {
+	if len(b) != len(word) {
+		return false
+	}
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			c |= 0x20
+		}
+		if c != word[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// hostLike accepts host names, addresses and ports.
+func hostLike(value []byte) bool {
+	for _, c := range value {
+		if !token[c] && c != ':' && c != '[' && c != ']' {
+			return false
+		}
+	}
+	return len(value) > 0
+}
+
+// digits reads a decimal number without sign or space.
+func digits(value []byte) (n int64, ok bool) {
+	if len(value) == 0 || len(value) > 15 {
+		return 0, false
+	}
+	for _, c := range value {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = n*10 + int64(c-'0')
+	}
+	return n, true
+}
+
+// request is the memory of a connection's requests, one after the other.
+type request struct {
+	header http.Header
+	values []string
+	url    url.URL
+	body   body
+	close  bool // the client asked to close after the answer
+}
+
+// build makes the request of a head that judge has accepted.
+func (q *request) build(c *conn, head []byte) *http.Request {
+	text := string(head) // names and values are parts of it
+	line, rest, _ := strings.Cut(text, "\r\n")
+	target := line[len(post) : len(line)-len(proto)]
+	if q.header == nil {
+		q.header = make(http.Header, 16)
+	}
+	clear(q.header)
+	q.values = q.values[:0]
+	q.close = false
+	q.url = url.URL{Path: target}
+	q.body = body{c: c}
+	host := ""
+	for {
+		line, rest, _ = strings.Cut(rest, "\r\n")
+		if line == "" {
+			break
+		}
+		name, value, _ := strings.Cut(line, ":")
+		value = strings.Trim(value, " \t")
+		switch name = canonical(name); name {
+		case "Host":
+			host = value
+			continue // as net/http does it
+		case "Content-Length":
+			q.body.left, _ = digits([]byte(value))
+		case "Connection":
+			q.close = q.close || strings.EqualFold(value, "close")
+		}
+		q.add(name, value)
+	}
+	c.wait, c.waiting = noDeadline, false
+	r := &http.Request{
+		Method: http.MethodPost, URL: &q.url, RequestURI: target,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: q.header, Body: &q.body, ContentLength: q.body.left, Close: q.close,
+		Host: host, RemoteAddr: c.remote,
+	}
+	if q.body.left == 0 {
+		r.Body = http.NoBody
+	}
+	return r.WithContext(c.ctx)
+}
+
+func (q *request) add(name, value string) {
+	if old := q.header[name]; old != nil {
+		q.header[name] = append(old, value)
+		return
+	}
+	q.values = append(q.values, value)
+	n := len(q.values)
+	q.header[name] = q.values[n-1 : n : n]
+}
+
+// canonical is name in the spelling of http.Header, without memory for the
+// names that clients use.
+func canonical(name string) string {
+	if known, ok := spellings[name]; ok {
+		return known
+	}
+	return http.CanonicalHeaderKey(name)
+}
+
+// spellings maps common names, canonical or in lower case, to the canonical.
+var spellings = func() map[string]string {
+	m := map[string]string{}
+	for _, name := range []string{
+		"Accept", "Accept-Encoding", "Accept-Language", "Authorization", "Cache-Control", "Connection", "Content-Encoding",
+		"Content-Length", "Content-Type", "Cookie", "Host", "Origin", "Referer", "Traceparent", "Tracestate", "User-Agent",
+		"X-Forwarded-For", "X-Request-Id", "X-Stainless-Arch", "X-Stainless-Async", "X-Stainless-Lang", "X-Stainless-Os",
+		"X-Stainless-Package-Version", "X-Stainless-Read-Timeout", "X-Stainless-Retry-Count", "X-Stainless-Runtime",
+		"X-Stainless-Runtime-Version", "X-Stainless-Timeout", "X-Yardmaster-Explain",
+	} {
+		m[name], m[strings.ToLower(name)] = name, name
+	}
+	return m
+}()

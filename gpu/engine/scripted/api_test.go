@@ -62,6 +62,7 @@ func TestRoutes(t *testing.T) {
 		{"tokenize chat", "POST", "/tokenize", `{"messages":[{"role":"user","content":"hi"}]}`, 200, []string{`"count":8`}},
 		{"detokenize", "POST", "/detokenize", `{"tokens":[1684234849,4217857637]}`, 200, []string{`{"prompt":"abcdefg"}`}},
 		{"embeddings", "POST", "/v1/embeddings", `{"input":["a","b"]}`, 200, []string{`"index":1`, `"prompt_tokens":2`}},
+		{"embeddings in base64", "POST", "/v1/embeddings", `{"input":"a","encoding_format":"base64"}`, 200, []string{`"index":0,"embedding":"`, `="}]`}},
 		{"unknown route", "GET", "/nope", "", 404, []string{`{"detail":"Not Found"}`}},
 		{"wrong method", "GET", "/v1/completions", "", 405, []string{`{"detail":"Method Not Allowed"}`}},
 		{"not JSON", "POST", "/v1/completions", `{"prompt":`, 400, []string{`"code":400`}},

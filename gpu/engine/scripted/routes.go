@@ -1,6 +1,9 @@
 package scripted
 
 import (
+	"encoding/base64"
+	"encoding/binary"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -217,11 +220,25 @@ func (x *exchange) resetCache() error {
 // embeddingSize is the length of a made-up embedding.
 const embeddingSize = 8
 
+// embedding is a vector as a client asks for it: numbers, or the base64 of
+// little-endian float32, which OpenAI's own clients ask for by default.
+func embedding(v []float64, format string) any {
+	if format != "base64" {
+		return v
+	}
+	var b []byte
+	for _, f := range v {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(f)))
+	}
+	return base64.StdEncoding.EncodeToString(b)
+}
+
 // embeddings makes a vector up for each input, the same for the same text.
 func (x *exchange) embeddings() error {
 	var input struct {
-		Model string         `json:"model"`
-		Input jsontext.Value `json:"input"`
+		Model  string         `json:"model"`
+		Input  jsontext.Value `json:"input"`
+		Format string         `json:"encoding_format"`
 	}
 	if err := json.Unmarshal(x.body, &input); err != nil {
 		return x.explain(decodeProblem(err))
@@ -234,9 +251,9 @@ func (x *exchange) embeddings() error {
 		return x.explain(badRequest("input", "input is neither text, token ids nor a list of them"))
 	}
 	type vector struct {
-		Object    string    `json:"object"`
-		Index     int       `json:"index"`
-		Embedding []float64 `json:"embedding"`
+		Object    string `json:"object"`
+		Index     int    `json:"index"`
+		Embedding any    `json:"embedding"`
 	}
 	out := struct {
 		Object string   `json:"object"`
@@ -246,12 +263,12 @@ func (x *exchange) embeddings() error {
 	}{Object: "list", Model: orDefault(input.Model, x.engine().opts.Model)}
 	for i, p := range prompts {
 		g := newGenerator(p.text, 0)
-		v := vector{Object: "embedding", Index: i}
+		var v []float64
 		for range embeddingSize {
-			v.Embedding = append(v.Embedding, float64(int64(mix(g.hash.Sum64())))/(1<<63))
+			v = append(v, float64(int64(mix(g.hash.Sum64())))/(1<<63))
 			g.next()
 		}
-		out.Data = append(out.Data, v)
+		out.Data = append(out.Data, vector{Object: "embedding", Index: i, Embedding: embedding(v, input.Format)})
 		out.Usage.Prompt += len(p.ids)
 	}
 	out.Usage.Total = out.Usage.Prompt

@@ -9,7 +9,6 @@ import (
 
 	"github.com/yardmaster/yardmaster/core/engine"
 	"github.com/yardmaster/yardmaster/core/errs"
-	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/load"
 	"github.com/yardmaster/yardmaster/core/measure"
 	"github.com/yardmaster/yardmaster/core/route"
@@ -28,18 +27,26 @@ type refusal struct {
 // maxRefusal bounds what is read of an engine's error, in bytes.
 const maxRefusal = 256 << 10
 
-// attempt offers the request to one worker. again says that this worker did not
-// take it and another may; err is then why.
-func (l *Life) attempt(ctx context.Context) (again bool, err error) {
-	p, err := l.place(ctx)
-	if err != nil {
-		return false, l.unplaced(err)
-	}
-	l.reserved = p.serve
+// verdict says what follows an attempt.
+type verdict uint8
+
+const (
+	over      verdict = iota // the request has ended, well or with an error
+	elsewhere                // this worker did not take it, another may
+	anew                     // its prefill leg failed: begin again, on one worker
+	onward                   // the worker was lost: go on elsewhere
+)
+
+// attempt offers the request to the worker it was placed on. Unless the verdict
+// is over, err is why it did not end there.
+func (l *Life) attempt(ctx context.Context, p *placed) (verdict, error) {
+	l.reserved, l.output = p.serve, false
+	defer l.d.lobby.Stir()
 	defer p.serve.Close()
+	legCtx := ctx
 	if p.Path == route.Disaggregated {
-		leg := l.startPrefill(ctx, p)
-		defer leg.stop()
+		legCtx, l.legs = l.startPrefill(ctx, p)
+		defer l.legs.stop()
 	}
 	w := p.Server()
 	adapter := l.d.deps.Adapter(w.Engine)
@@ -47,25 +54,53 @@ func (l *Life) attempt(ctx context.Context) (again bool, err error) {
 		return l.next(p, noCapacity("the model's worker cannot be reached", fmt.Errorf("dispatch: no adapter for engine %q of worker %q", w.Engine, w.ID)))
 	}
 	now := l.d.deps.Clock.Now()
-	if len(l.tried) == 0 {
+	if l.placement.Failovers == 0 && l.trail.moved == 0 {
 		l.model.queued.Observe(now.Sub(l.accepted).Seconds())
 	}
 	if l.req.Stream {
 		l.dog.expect(now, l.d.cfg.Deadlines.Header, stageHeader)
+		if p.Path == route.Aggregated {
+			l.vigil = p.slot().Watch(now, p.serve.Prompt())
+		}
+		defer l.vigil.End()
 	}
-	resp, err := adapter.Do(ctx, w, l.call(p))
+	resp, err := adapter.Do(legCtx, w, l.call(p))
 	if err != nil {
 		return l.undelivered(ctx, p, err)
 	}
 	defer func() { _ = resp.Body.Close() }() // what was read is whole or already an error
-	return l.answered(ctx, p, resp)
+	next, err := l.answered(ctx, p, resp)
+	switch {
+	case l.abandoned():
+		l.together = true
+		return anew, err
+	case next == over && err != nil && ctx.Err() == nil && l.lost(err):
+		l.onward(p, err)
+		return onward, err
+	case err != nil:
+		l.doubt(ctx, p)
+	}
+	return next, err
+}
+
+// doubt blames the worker for a stream that gave no token in its time.
+func (l *Life) doubt(ctx context.Context, p *placed) {
+	if e, ok := errors.AsType[*errs.Error](context.Cause(ctx)); ok && e.Kind == errs.Timeout && e.Code != stageTotal.late().Code && p.Path == route.Aggregated {
+		p.slot().Doubt()
+	}
 }
 
 // unplaced turns a routing error into the client's. An engine's refusal from an
 // earlier attempt says more than "nobody left".
-func (l *Life) unplaced(err error) error {
-	if l.refusal != nil {
+func (l *Life) unplaced(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return causeOf(ctx)
+	}
+	if l.begun || l.refusal != nil {
 		return l.passOn()
+	}
+	if e, ok := errors.AsType[*errs.Error](err); ok {
+		return e
 	}
 	if len(l.tried) > 0 {
 		return noCapacity("no worker for this model can be reached", err)
@@ -75,39 +110,61 @@ func (l *Life) unplaced(err error) error {
 
 // exhausted ends a request whose attempts are used up.
 func (l *Life) exhausted(err error) error {
-	if l.refusal != nil {
+	if l.begun || l.refusal != nil {
 		return l.passOn()
 	}
 	return err
 }
 
-// passOn answers with the refusal an engine gave.
+// passOn answers with the refusal an engine gave. A stream that has begun ends
+// with what broke it.
 func (l *Life) passOn() error {
+	if l.begun {
+		return l.unfinished()
+	}
 	r := l.refusal
 	status, body := edge.Envelope(r.status, r.body)
-	return l.whole(Head{Status: status, ContentType: "application/json", RetryAfter: r.retryAfter, Placement: l.placement}, body)
+	return l.whole(Head{
+		Status: status, ContentType: "application/json", RetryAfter: r.retryAfter,
+		NoRetry: l.placement.Failovers > 0, Placement: l.placement,
+	}, body)
+}
+
+// unfinished is the error of a stream that no worker goes on with.
+func (l *Life) unfinished() error {
+	if l.trail.lost != nil {
+		return l.trail.lost
+	}
+	return &errs.Error{Kind: errs.Upstream, Client: "the engine ended the stream before it was complete", Code: codeTruncated}
 }
 
 // next marks the worker as tried and asks for another attempt.
-func (l *Life) next(p *placed, err error) (bool, error) {
+func (l *Life) next(p *placed, err error) (verdict, error) {
 	l.tried = append(l.tried, p.slot().Key)
-	return true, err
+	return elsewhere, err
 }
 
 // undelivered handles a leg that got no answer.
-func (l *Life) undelivered(ctx context.Context, p *placed, err error) (bool, error) {
+func (l *Life) undelivered(ctx context.Context, p *placed, err error) (verdict, error) {
 	switch {
 	case ctx.Err() != nil:
-		return false, causeOf(ctx)
+		l.doubt(ctx, p)
+		return over, causeOf(ctx)
+	case l.abandoned():
+		l.together = true
+		return anew, err
 	case errors.Is(err, engine.ErrConnect):
-		l.eject(p.slot(), "connect")
+		l.eject(p.slot(), reasonConnect)
 		return l.next(p, noCapacity("no worker for this model can be reached", err))
+	case l.begun: // another worker may still go on
+		l.tried = append(l.tried, p.slot().Key)
+		return elsewhere, broken(err)
 	}
-	return false, broken(err)
+	return over, broken(err)
 }
 
 // answered handles a leg whose status is known.
-func (l *Life) answered(ctx context.Context, p *placed, resp *engine.Response) (bool, error) {
+func (l *Life) answered(ctx context.Context, p *placed, resp *engine.Response) (verdict, error) {
 	if resp.Status == engine.StatusStaleEpoch {
 		l.eject(p.slot(), engine.ReasonStaleEpoch)
 		return l.next(p, noCapacity("the worker has restarted", fmt.Errorf("dispatch: %q is not at epoch %d", p.Server().ID, p.Server().Epoch)))
@@ -116,28 +173,48 @@ func (l *Life) answered(ctx context.Context, p *placed, resp *engine.Response) (
 	l.placement.KV = resp.KV
 	switch {
 	case resp.Status >= 200 && resp.Status < 300 && l.req.Stream:
-		return false, l.relay(ctx, resp)
+		p.slot().Took()
+		if !l.continues(resp) {
+			return over, l.unfinished()
+		}
+		return over, l.relay(ctx, resp)
 	case resp.Status >= 200 && resp.Status < 300:
-		return false, l.collect(ctx, resp)
+		p.slot().Took()
+		err := l.collect(ctx, resp)
+		if err == nil {
+			p.slot().Answered(l.d.deps.Clock.Now())
+		}
+		return over, err
+	}
+	if !l.keep() {
+		return over, errPrefillLost
 	}
 	body, err := readAll(resp.Body, maxRefusal)
 	if err != nil && !errors.Is(err, errTooLong) {
 		if ctx.Err() != nil {
-			return false, causeOf(ctx)
+			return over, causeOf(ctx)
 		}
 		body = nil // the status says enough
 	}
 	l.refusal = &refusal{status: resp.Status, retryAfter: resp.RetryAfter, body: body}
 	if resp.Status == 429 || resp.Status == 503 {
 		// The engine did not begin: busy or draining, which is no fault.
+		p.slot().Refused(l.d.deps.Clock.Now())
 		return l.next(p, noCapacity("every worker for this model is busy", nil))
 	}
-	return false, l.passOn()
+	return over, l.passOn()
 }
+
+// reasonConnect is why a worker is left out that accepted no connection.
+const reasonConnect = "connect"
 
 // eject leaves a worker out that could not be reached.
 func (l *Life) eject(slot *load.Slot, reason string) {
-	if slot.Eject(l.d.deps.Clock.Now(), l.d.cfg.Eject) {
+	eject := slot.Eject
+	if reason == reasonConnect {
+		eject = slot.EjectUnreachable
+	}
+	if eject(l.d.deps.Clock.Now(), l.d.cfg.Eject) {
 		l.d.deps.Registry.Counter(measure.Ejections, string(slot.Key.ID), reason).Inc()
 	}
 }
@@ -153,7 +230,7 @@ func causeOf(ctx context.Context) error {
 }
 
 func broken(err error) error {
-	return &errs.Error{Kind: errs.Upstream, Client: "the engine broke the connection", Code: "engine_broken", Cause: err}
+	return &errs.Error{Kind: errs.Upstream, Client: "the engine broke the connection", Code: codeBroken, Cause: err}
 }
 
 var errTooLong = errors.New("dispatch: answer is longer than the limit")
@@ -166,75 +243,6 @@ func readAll(r io.Reader, limit unit.Bytes) ([]byte, error) {
 		return body[:limit], errTooLong
 	}
 	return body, err
-}
-
-// prefillLeg is the running prefill leg of a disaggregated request.
-type prefillLeg struct {
-	cancel context.CancelFunc
-	ended  chan struct{}
-	fault  string // valid when ended is closed
-	life   *Life
-}
-
-// startPrefill sends the prompt to the prefill worker. The leg runs beside the
-// client's stream; its failure is not the request's: the decode worker computes
-// the prompt itself.
-func (l *Life) startPrefill(ctx context.Context, p *placed) *prefillLeg {
-	ctx, cancel := context.WithCancel(ctx)
-	leg := &prefillLeg{cancel: cancel, ended: make(chan struct{}), life: l}
-	call := &engine.Call{
-		RequestID: l.req.ID, Path: l.req.Path, Body: l.req.Body, Leg: engine.Prefill,
-		TransferID: p.transfer, Peer: p.Server(),
-	}
-	w, slot, reservation := p.Prefiller(), p.Slots[p.Prefill], p.prefill
-	go func() {
-		defer close(leg.ended)
-		defer reservation.Close()
-		leg.fault = l.prefill(ctx, w, slot, call)
-	}()
-	return leg
-}
-
-// stop cancels the leg, which has no purpose once the decode leg is over, and
-// waits for its end.
-func (leg *prefillLeg) stop() {
-	leg.cancel()
-	<-leg.ended
-	leg.life.placement.PrefillFault = leg.fault
-}
-
-// prefill runs the leg and names its failure; empty is success or cancellation.
-func (l *Life) prefill(ctx context.Context, w *fleet.Worker, slot *load.Slot, call *engine.Call) (fault string) {
-	adapter := l.d.deps.Adapter(w.Engine)
-	if adapter == nil {
-		return "no_adapter"
-	}
-	resp, err := adapter.Do(ctx, w, call)
-	switch {
-	case ctx.Err() != nil:
-		if err == nil {
-			_ = resp.Body.Close()
-		}
-		return ""
-	case errors.Is(err, engine.ErrConnect):
-		l.eject(slot, "connect")
-		return "connect"
-	case err != nil:
-		return "broken"
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.Status == engine.StatusStaleEpoch {
-		l.eject(slot, engine.ReasonStaleEpoch)
-		return engine.ReasonStaleEpoch
-	}
-	slot.Reached()
-	if _, err := io.Copy(io.Discard, io.LimitReader(resp.Body, maxRefusal)); err != nil && ctx.Err() == nil {
-		return "broken"
-	}
-	if resp.Status < 200 || resp.Status > 299 {
-		return "refused"
-	}
-	return ""
 }
 
 // elapsed is the time between two instants, never negative.

@@ -31,6 +31,12 @@ type Deadlines struct {
 	Idle time.Duration
 	// Total is the whole request; default 10 min.
 	Total time.Duration
+	// Queue is the longest wait for a worker while all are busy; default 30 s,
+	// negative never waits.
+	Queue time.Duration
+	// Hold is the longest wait while there is no worker at all, e.g. because the
+	// first is starting; default 5 s, negative never waits.
+	Hold time.Duration
 	// Tail is from the end marker to the end of the engine's response; default 1 s.
 	Tail time.Duration
 }
@@ -45,6 +51,19 @@ type Config struct {
 	Eject load.Backoff
 	// Attempts is the most workers a request is offered to; default 3.
 	Attempts int
+	// MaxWaiting is the most requests that wait for one model; default 1024.
+	MaxWaiting int
+	// RetryShare is the share of requests that may be offered to another worker
+	// than the first, beyond a burst of 100; default 0.2, negative allows none.
+	RetryShare float64
+	// Migrations is how often a stream whose worker is lost goes on elsewhere;
+	// default 3, negative never.
+	Migrations int
+	// Patience is how long a worker with streams may give no token, besides the
+	// time its prompts take, before others are preferred; default 5 s.
+	Patience time.Duration
+	// Models are known although no worker serves them yet.
+	Models []string
 	// MaxEvent is the longest event of a stream; default 4 MiB.
 	MaxEvent unit.Bytes
 	// MaxAnswer is the longest whole (not streamed) answer; default 64 MiB.
@@ -62,11 +81,17 @@ func (c Config) Validate() error {
 	d := c.Deadlines
 	for name, v := range map[string]time.Duration{
 		"header deadline": d.Header, "first token deadline": d.FirstToken, "idle deadline": d.Idle,
-		"total deadline": d.Total, "tail deadline": d.Tail, "ejection": c.Eject.First, "longest ejection": c.Eject.Longest,
+		"total deadline": d.Total, "tail deadline": d.Tail, "patience": c.Patience, "ejection": c.Eject.First, "longest ejection": c.Eject.Longest,
 	} {
 		if v < 0 {
 			faults = append(faults, errors.New(name+" is negative"))
 		}
+	}
+	if c.MaxWaiting < 0 || !(c.RetryShare <= 1) {
+		faults = append(faults, errors.New("longest queue must not be negative, retry share at most 1"))
+	}
+	if len(c.Models) > maxModels {
+		faults = append(faults, errors.New("too many models are declared"))
 	}
 	if c.Attempts < 0 || c.MaxEvent < 0 || c.MaxAnswer < 0 {
 		faults = append(faults, errors.New("attempts, longest event and longest answer must not be negative"))
@@ -84,7 +109,16 @@ func (c Config) withDefaults() Config {
 	duration(&c.Deadlines.Header, c.Deadlines.FirstToken)
 	duration(&c.Deadlines.Idle, 2*time.Minute)
 	duration(&c.Deadlines.Total, 10*time.Minute)
+	duration(&c.Deadlines.Queue, 30*time.Second)
+	duration(&c.Deadlines.Hold, 5*time.Second)
 	duration(&c.Deadlines.Tail, time.Second)
+	duration(&c.Patience, load.DefaultPatience)
+	if c.RetryShare == 0 {
+		c.RetryShare = .2
+	}
+	if c.Migrations == 0 {
+		c.Migrations = 3
+	}
 	duration(&c.Eject.First, 200*time.Millisecond)
 	duration(&c.Eject.Longest, max(5*time.Second, c.Eject.First))
 	if c.Attempts == 0 {
@@ -103,6 +137,9 @@ func (c Config) withDefaults() Config {
 type Deps struct {
 	// View is the fleet as it is now; never nil. It is called per attempt.
 	View func() *fleet.View
+	// Pending reports whether workers are expected that have not said yet what
+	// they serve, so that an unknown model may become known; nil is never.
+	Pending func() bool
 	// Samples is what workers last said of themselves; may be nil or return nil.
 	Samples func() *fleet.Samples
 	// Prompts gives requests their identity; nil knows them by their bytes.

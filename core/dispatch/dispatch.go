@@ -26,6 +26,9 @@ type Dispatcher struct {
 	cfg      Config
 	deps     Deps
 	gate     *admit.Gate
+	lobby    *admit.Lobby
+	nameless *admit.Line // of requests whose model is not known yet
+	budget   *admit.Budget
 	table    *load.Table
 	inFlight measure.Gauge
 	decision measure.Histogram
@@ -58,8 +61,10 @@ func New(c Config, deps Deps) (*Dispatcher, error) {
 	if deps.Prompts == nil {
 		deps.Prompts = prompt.New(prompt.Options{Clock: deps.Clock, Registry: deps.Registry})
 	}
-	return &Dispatcher{
+	d := &Dispatcher{
 		cfg: c, deps: deps,
+		lobby:    admit.NewLobby(deps.Clock, c.MaxWaiting),
+		budget:   admit.NewBudget(max(c.RetryShare, 0)),
 		gate:     admit.New(c.Admit),
 		table:    load.NewTable(deps.Registry),
 		inFlight: deps.Registry.Gauge(measure.RequestsInFlight),
@@ -71,7 +76,13 @@ func New(c Config, deps Deps) (*Dispatcher, error) {
 		scratch:  sync.Pool{New: func() any { return new(prompt.Scratch) }},
 		chains:   sync.Pool{New: func() any { return new([]prefix.Hash) }},
 		buffers:  sync.Pool{New: func() any { b := make([]byte, streamBuffer); return &b }},
-	}, nil
+	}
+	d.table.Patience = c.Patience
+	if c.RetryShare < 0 {
+		d.budget = new(admit.Budget) // without even a burst
+	}
+	d.nameless = d.lobby.NewLine(nil)
+	return d, nil
 }
 
 // Load is this gateway's in-flight work, for reports.
@@ -80,8 +91,12 @@ func (d *Dispatcher) Load() *load.Table { return d.table }
 // Request is one call of the API.
 type Request struct {
 	*edge.Request
-	ID   string // unique; engines see it
-	Path string // the API route engines are called at, e.g. /v1/chat/completions
+	ID string // unique; engines see it
+	// Trace is the client's traceparent, passed on; empty when it sent none.
+	Trace string
+	// Whole says that nothing is generated (embeddings): one worker computes all.
+	Whole bool
+	Path  string // the API route engines are called at, e.g. /v1/chat/completions
 }
 
 // Life is one accepted request. Its methods are called by one goroutine.
@@ -108,6 +123,12 @@ type Life struct {
 	firstAt   time.Time // of the first token
 	lastAt    time.Time // of the last token
 	reserved  *load.Reservation
+	legs      *legs      // of the present attempt, when disaggregated
+	vigil     load.Vigil // of the present attempt's stream
+	output    bool       // the present attempt has given output
+	together  bool       // the prompt is not to be computed elsewhere
+	offers    int        // workers that this request was offered to
+	trail     trail
 	dropped   bool // the last event was kept from the client
 }
 
@@ -161,27 +182,36 @@ func (l *Life) Serve(ctx context.Context, req *Request, sink Sink) Outcome {
 
 func (l *Life) serve(ctx context.Context) error {
 	d := l.d
-	view := d.deps.View()
-	if l.model = d.model(view, l.req.Model); l.model == nil {
-		if len(view.Workers) == 0 {
-			return noCapacity("no worker is registered", route.ErrNoWorker)
-		}
-		return &errs.Error{
-			Kind: errs.NotFound, Client: fmt.Sprintf("the model %q does not exist", l.req.Model),
-			Param: "model", Code: "model_not_found",
-		}
+	ctx, l.dog = watch(ctx, d.deps.Clock, d.cfg.Deadlines.Total)
+	defer l.dog.stop()
+	if err := l.meet(ctx); err != nil {
+		return err
 	}
 	if !d.cfg.KeepUsage {
 		l.req.CountUsage()
 	}
-	ctx, l.dog = watch(ctx, d.deps.Clock, d.cfg.Deadlines.Total)
-	defer l.dog.stop()
-	for attempt := 1; ; attempt++ {
-		again, err := l.attempt(ctx)
-		if !again {
-			return err
+	l.together = l.req.Whole
+	d.budget.Request()
+	for {
+		p, err := l.seat(ctx)
+		if err != nil {
+			return l.unplaced(ctx, err)
 		}
-		if attempt == d.cfg.Attempts {
+		l.offers++
+		next, err := l.attempt(ctx, p)
+		switch next {
+		case over:
+			return err
+		case anew, onward:
+			l.offers = 0
+			continue
+		case elsewhere:
+		}
+		if l.offers >= d.cfg.Attempts {
+			return l.exhausted(err)
+		}
+		if !d.budget.Retry() {
+			d.deps.Registry.Counter(measure.RetriesRefused).Inc()
 			return l.exhausted(err)
 		}
 	}
@@ -200,6 +230,11 @@ func (l *Life) settle(err error) Outcome {
 	switch {
 	case err != nil:
 		o.Err = errs.As(err)
+		if l.placement != nil && l.placement.Failovers > 0 && !o.Err.NoRetry {
+			e := *o.Err
+			e.NoRetry = true // others were tried already
+			o.Err = &e
+		}
 		o.Name = nameOf(o.Err.Kind)
 		if !l.begun {
 			o.Status = openai.Status(o.Err.Kind)

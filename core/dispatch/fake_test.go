@@ -141,6 +141,9 @@ func newYard(t testing.TB, cfg Config, workers ...fleet.Worker) *yard {
 	t.Helper()
 	y := &yard{t: t, registry: &measure.Registry{}, play: func(fleet.WorkerID, *engine.Call) script { return good() }}
 	y.setWorkers(1, workers...)
+	if cfg.Deadlines.Hold == 0 {
+		cfg.Deadlines.Hold = -1
+	}
 	if cfg.Seed == 0 {
 		cfg.Seed = 1
 	}

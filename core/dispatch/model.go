@@ -2,8 +2,10 @@ package dispatch
 
 import (
 	"maps"
+	"slices"
 	"sync/atomic"
 
+	"github.com/yardmaster/yardmaster/core/admit"
 	"github.com/yardmaster/yardmaster/core/cost"
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/measure"
@@ -33,12 +35,17 @@ type model struct {
 	itl, tpot, queued measure.Histogram
 	prompt, cached    measure.Counter
 	output, failovers measure.Counter
+	migrations        measure.Counter
+	line              *admit.Line
 }
 
 func (d *Dispatcher) newModel(name string) *model {
 	r := d.deps.Registry
+	waiting := r.Gauge(measure.Waiting, name)
 	return &model{
-		name: name,
+		line:       d.lobby.NewLine(func(n int) { waiting.Set(float64(n)) }),
+		migrations: r.Counter(measure.Migrations, name),
+		name:       name,
 		ttft: [2]measure.Histogram{
 			r.Histogram(measure.TTFT, name, route.Aggregated.String()),
 			r.Histogram(measure.TTFT, name, route.Disaggregated.String()),
@@ -82,7 +89,11 @@ func (d *Dispatcher) learn(view *fleet.View) *known {
 		next.models = old.models
 	}
 	copied := false
-	for _, name := range view.Models() {
+	names := view.Models()
+	if old == nil {
+		names = slices.Concat(d.cfg.Models, names)
+	}
+	for _, name := range names {
 		if m := next.models[name]; m != nil {
 			m.target.Store(targetOf(view, name))
 			continue

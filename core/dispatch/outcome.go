@@ -18,7 +18,10 @@ type Head struct {
 	Stream      bool
 	// RetryAfter is the engine's own, verbatim; empty when it gave none.
 	RetryAfter string
-	Placement  *Placement
+	// NoRetry says that a client's automatic retry would only repeat what was
+	// tried here already.
+	NoRetry   bool
+	Placement *Placement
 }
 
 // Sink takes an answer. Its methods are called by one goroutine, Begin first
@@ -43,8 +46,10 @@ type Placement struct {
 	KV string
 	// Failovers is how many workers did not take the request before.
 	Failovers int
-	// PrefillFault is why the prefill leg failed, a machine word; empty when it
-	// did not. It is set when the request has ended.
+	// Migrations is how many workers were lost while they generated.
+	Migrations int
+	// PrefillFault is why a prefill leg failed, a machine word; empty when none
+	// did. It is set when the request has ended.
 	PrefillFault string
 }
 
@@ -73,6 +78,9 @@ func (p *Placement) String() string {
 	}
 	if p.Failovers > 0 {
 		pair("failovers", strconv.Itoa(p.Failovers))
+	}
+	if p.Migrations > 0 {
+		pair("migrations", strconv.Itoa(p.Migrations))
 	}
 	kv, why, _ := strings.Cut(p.KV, ";")
 	pair("kv", strings.TrimSpace(kv))

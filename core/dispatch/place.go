@@ -46,6 +46,12 @@ func (l *Life) place(ctx context.Context) (*placed, error) {
 	if p.Decision, err = d.router.Decide(&q, lined, samples, caches); err != nil {
 		return nil, err
 	}
+	if err = l.constrain(&p.Decision, now); err != nil {
+		return nil, err
+	}
+	if l.together && p.Path == route.Disaggregated {
+		p.Path, p.Prefill, p.NextPrefill, p.Reason = route.Aggregated, route.None, route.None, l.why()
+	}
 	d.decision.Observe(d.deps.Clock.Now().Sub(now).Seconds())
 	l.reserve(p, &q)
 	l.explain(p)
@@ -82,7 +88,12 @@ func (l *Life) explain(p *placed) {
 		return p.View.Workers[i].ID
 	}
 	l.path = p.Path
+	fault := ""
+	if l.placement != nil {
+		fault = l.placement.PrefillFault
+	}
 	l.placement = &Placement{
+		Migrations: l.trail.moved, PrefillFault: fault,
 		Path: p.Path.String(), Reason: p.Reason, Policy: p.Policy,
 		Serve: id(p.Serve), Prefill: id(p.Prefill), NextServe: id(p.NextServe), NextPrefill: id(p.NextPrefill),
 		Prompt: l.identity.tokens, Exact: l.identity.exact, Hit: p.ServeHit,
@@ -95,9 +106,26 @@ func (l *Life) explain(p *placed) {
 }
 
 func (l *Life) call(p *placed) *engine.Call {
-	c := &engine.Call{RequestID: l.req.ID, Path: l.req.Path, Body: l.req.Body, Stream: l.req.Stream}
+	c := &engine.Call{
+		RequestID: l.req.ID, Path: l.req.Path, Body: l.body(), Stream: l.req.Stream, Trace: l.req.Trace,
+		TokenIDs: l.req.Continuable && l.d.cfg.Migrations > 0,
+	}
 	if p.Path == route.Disaggregated {
 		c.Leg, c.TransferID, c.Peer = engine.Decode, p.transfer, p.Prefiller()
 	}
 	return c
+}
+
+// Reasons for computing all on one worker that are not the router's.
+const (
+	reasonNoGeneration  = "no_generation"
+	reasonPrefillFailed = "prefill_failed"
+)
+
+// why says why the prompt is not computed elsewhere.
+func (l *Life) why() string {
+	if l.req.Whole {
+		return reasonNoGeneration
+	}
+	return reasonPrefillFailed
 }

@@ -23,8 +23,17 @@ const (
 	maxTail = 64 << 10
 )
 
-// begin opens the answer.
+// Codes of streams that did not reach their end.
+const (
+	codeBroken    = "engine_broken"
+	codeTruncated = "stream_truncated"
+)
+
+// begin opens the answer, unless an earlier attempt has.
 func (l *Life) begin(h Head) error {
+	if l.begun {
+		return nil
+	}
 	l.begun, l.status = true, h.Status
 	if err := l.sink.Begin(h); err != nil {
 		return gone(err)
@@ -38,9 +47,13 @@ func (l *Life) write(p []byte) error {
 	if len(p) == 0 {
 		return nil
 	}
-	l.dog.pause()
-	defer l.dog.resume()
-	if err := l.sink.Write(p); err != nil {
+	l.dog.pause(l.d.deps.Clock.Now())
+	l.vigil.Block()
+	err := l.sink.Write(p)
+	now := l.d.deps.Clock.Now()
+	l.vigil.Unblock(now)
+	l.dog.resume(now)
+	if err != nil {
 		return gone(err)
 	}
 	return nil
@@ -68,6 +81,9 @@ func (l *Life) collect(ctx context.Context, resp *engine.Response) error {
 	if !ok {
 		return &errs.Error{Kind: errs.Upstream, Client: "the engine's answer is not what was asked for", Code: "bad_answer"}
 	}
+	if !l.keep() {
+		return errPrefillLost
+	}
 	l.watch.Usage = usage
 	if failed != nil {
 		return failed
@@ -89,6 +105,7 @@ func (l *Life) relay(ctx context.Context, resp *engine.Response) error {
 		return &errs.Error{Kind: errs.Upstream, Client: "the engine did not answer with a stream", Code: "bad_answer"}
 	}
 	l.dog.expect(l.d.deps.Clock.Now(), l.d.cfg.Deadlines.FirstToken, stageFirstToken)
+	l.trail.on = l.mayMigrate() && resp.Continues != ""
 	if err := l.begin(Head{Status: resp.Status, ContentType: resp.ContentType, Stream: true, Placement: l.placement}); err != nil {
 		return err
 	}
@@ -121,6 +138,9 @@ func (l *Life) forward(r *eventstream.Reader) (done bool, err error) {
 	for e, ok := r.Next(); ok && !done; {
 		if now.IsZero() && e.Data != nil {
 			now = l.d.deps.Clock.Now()
+			if !l.keep() {
+				return false, errPrefillLost
+			}
 		}
 		sight := l.watch.See(e.Data)
 		if failed := l.failed(sight); failed != nil {
@@ -179,14 +199,22 @@ func (l *Life) before(r *eventstream.Reader, last []byte) []byte {
 		l.dropped = false
 		b = bytes.TrimPrefix(b, []byte("\n"))
 	}
-	return b
+	l.trail.shown = l.trail.shown || len(b) > 0
+	return l.trace(b)
 }
 
 // token counts an event that carries output.
 func (l *Life) token(now time.Time) {
+	if !l.output {
+		l.output = true
+		if l.legs != nil { // before, the prompt was another worker's to compute
+			l.vigil = l.legs.decode.Watch(now, 0)
+		}
+		l.reserved.FirstToken()
+	}
+	l.vigil.Token(now)
 	if l.firstAt.IsZero() {
 		l.firstAt = now
-		l.reserved.FirstToken()
 		l.model.ttft[l.path].Observe(elapsed(l.accepted, now).Seconds())
 	} else {
 		l.model.itl.Observe(elapsed(l.lastAt, now).Seconds())
@@ -227,5 +255,5 @@ func (l *Life) endOf(ctx context.Context, r *eventstream.Reader, readErr error) 
 		}
 		return l.write([]byte("\n\n"))
 	}
-	return &errs.Error{Kind: errs.Upstream, Client: "the engine ended the stream before it was complete", Code: "stream_truncated", Cause: io.ErrUnexpectedEOF}
+	return &errs.Error{Kind: errs.Upstream, Client: "the engine ended the stream before it was complete", Code: codeTruncated, Cause: io.ErrUnexpectedEOF}
 }

@@ -59,25 +59,32 @@ func (w *watchdog) rearm(d time.Duration) {
 	}
 }
 
+// rest ends the stage: nothing is asked of an engine at the moment.
+func (w *watchdog) rest() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.due, w.left = never, 0
+}
+
 // pause suspends the stage: what is waited for now is not the engine.
-func (w *watchdog) pause() {
+func (w *watchdog) pause(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.left = 0
 	if w.due != never {
-		w.left = max(w.due-w.clock.Now().UnixNano(), 1)
+		w.left = max(w.due-now.UnixNano(), 1)
 		w.due = never
 	}
 }
 
 // resume goes on with the stage, with the time it had left.
-func (w *watchdog) resume() {
+func (w *watchdog) resume(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.left == 0 {
 		return
 	}
-	w.due = w.clock.Now().UnixNano() + w.left
+	w.due = now.UnixNano() + w.left
 	w.rearm(time.Duration(w.left))
 }
 

@@ -47,7 +47,7 @@ type Error struct {
 	// NoRetry says that a client's automatic retry would only repeat what was
 	// tried here already.
 	NoRetry bool
-	Cause      error // for the operator; may be nil
+	Cause   error // for the operator; may be nil
 }
 
 // Error gives the operator's text: the client's sentence, then the cause.

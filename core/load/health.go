@@ -225,6 +225,9 @@ func (s *Slot) Unreachable(now time.Time) bool {
 	return until != 0 && now.UnixNano() < until && s.ejected.connect.Load()
 }
 
+// OutOfService reports whether the incarnation is ejected, for whatever reason.
+func (s *Slot) OutOfService(now time.Time) bool { return now.UnixNano() < s.ejected.until.Load() }
+
 // EjectUnreachable is Eject for a connection that was not accepted.
 func (s *Slot) EjectUnreachable(now time.Time, b Backoff) bool {
 	if !s.Eject(now, b) {

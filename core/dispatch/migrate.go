@@ -1,0 +1,81 @@
+package dispatch
+
+import (
+	"errors"
+	"strconv"
+
+	"github.com/yardmaster/yardmaster/core/engine"
+	"github.com/yardmaster/yardmaster/core/errs"
+	"github.com/yardmaster/yardmaster/core/wire/edge"
+)
+
+// maxTrail bounds the tokens that are kept of one stream.
+const maxTrail = 1 << 20
+
+// trail is what a stream's client has been given so far, as tokens, so that
+// another worker can go on from there.
+type trail struct {
+	on    bool     // the engine gives ids, and they are complete
+	shown bool     // events went out
+	moved int      // migrations so far
+	lists int      // events with ids
+	ids   []uint32 // the output so far
+	lost  error    // why the last worker was lost
+}
+
+// trace reads the ids in events that are about to go out, and takes them out
+// unless the client asked for them.
+func (l *Life) trace(events []byte) []byte {
+	t := &l.trail
+	if !t.on {
+		return events
+	}
+	rest, ids, lists := edge.TakeIDs(events, t.ids, !l.req.WantsIDs)
+	t.ids = ids
+	t.lists += lists
+	t.on = len(ids) <= maxTrail
+	return rest
+}
+
+// mayMigrate reports whether streams of this request may go on elsewhere.
+func (l *Life) mayMigrate() bool {
+	return l.req.Continuable && l.trail.moved < l.d.cfg.Migrations
+}
+
+// lost reports whether err, which ended a stream, means that its worker is gone
+// while another could go on: every token that was shown is known, and no end
+// was.
+func (l *Life) lost(err error) bool {
+	t := &l.trail
+	if !t.on || !l.mayMigrate() || l.watch.Finished || t.lists < l.watch.Tokens {
+		return false
+	}
+	e, ok := errors.AsType[*errs.Error](err)
+	return ok && (e.Code == codeBroken || e.Code == codeTruncated || e.Code == engine.ReasonDraining)
+}
+
+// onward prepares the request to be continued by another worker.
+func (l *Life) onward(p *placed, err error) {
+	l.trail.moved++
+	l.trail.lost = err
+	l.refusal = nil
+	l.tried = append(l.tried[:0], p.slot().Key)
+	l.model.migrations.Inc()
+}
+
+// body is what the next worker gets.
+func (l *Life) body() []byte {
+	if l.trail.lost == nil || !l.trail.shown {
+		return l.req.Body
+	}
+	return l.req.Continuation(l.trail.ids)
+}
+
+// continues reports whether resp goes on where the stream was lost, as far as
+// the engine says. An engine that ignored the request would begin anew.
+func (l *Life) continues(resp *engine.Response) bool {
+	if l.trail.lost == nil || !l.trail.shown {
+		return true
+	}
+	return resp.Continues == strconv.Itoa(len(l.trail.ids))
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -323,8 +324,8 @@ func TestWorkIsBounded(t *testing.T) {
 		if !id.Exact || len(id.Chain) <= known || !slices.Equal(id.Chain, want[:len(id.Chain)]) {
 			t.Fatalf("exact %v, %d blocks after %d, of the prompt: %v", id.Exact, len(id.Chain), known, slices.Equal(id.Chain, want[:len(id.Chain)]))
 		}
-		if got, real := float64(id.Tokens), float64(len(ids)); got < .9*real || got > 1.1*real {
-			t.Fatalf("%.0f tokens extrapolated, there are %.0f", got, real)
+		if got, want := float64(id.Tokens), float64(len(ids)); got < .9*want || got > 1.1*want {
+			t.Fatalf("%.0f tokens extrapolated, there are %.0f", got, want)
 		}
 		known = len(id.Chain)
 		if !id.Partial {
@@ -378,7 +379,7 @@ func TestConcurrentReadings(t *testing.T) {
 			for range 60 {
 				turns := []string{strings.Repeat(fmt.Sprint("the inner ring ", rng.IntN(3), " "), 100), "and on"}
 				turns = append(turns, strings.Repeat("more ", rng.IntN(400)))
-				to := Target{Scope: prefix.Scope{Base: tokens.PreSmolLM, Salt: fmt.Sprint(rng.IntN(2))}}
+				to := Target{Scope: prefix.Scope{Base: tokens.PreSmolLM, Salt: strconv.Itoa(rng.IntN(2))}}
 				got := r.Identify(t.Context(), Chat, []byte(chatBody(turns)), to, &s)
 				if n, chain := plainly(texts[tokens.PreSmolLM], turns, to.Scope.Seed(), 16); int(got.Tokens) != n || !slices.Equal(got.Chain, chain) {
 					t.Error("another identity than without the cache")

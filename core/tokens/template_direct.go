@@ -2,6 +2,7 @@ package tokens
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -168,9 +169,9 @@ func (d *direct) truth(v datum) bool {
 }
 
 func (d *direct) lookup(name string) datum {
-	for i := len(d.vars) - 1; i >= 0; i-- {
-		if d.vars[i].name == name {
-			return d.vars[i].value
+	for _, v := range slices.Backward(d.vars) {
+		if v.name == name {
+			return v.value
 		}
 	}
 	switch name {

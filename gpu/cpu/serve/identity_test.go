@@ -28,16 +28,13 @@ type twin struct {
 	scratch prompt.Scratch
 }
 
-func newTwin(t testing.TB, v tokens.Vocab, template string) *twin {
+func newTwin(t testing.TB, v tokens.Vocab) *twin {
 	t.Helper()
 	tok, err := tokens.New(v)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if template == "" {
-		template = tok.ChatTemplate()
-	}
-	tpl, err := tokens.ParseTemplate(template)
+	tpl, err := tokens.ParseTemplate(tok.ChatTemplate())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +109,7 @@ func quoted(v any) string {
 }
 
 func TestIdentityOfFixtures(t *testing.T) {
-	w := newTwin(t, modelVocab(t), "")
+	w := newTwin(t, modelVocab(t))
 	var chats []struct{ Messages json.RawMessage }
 	var texts []struct{ Text string }
 	for path, into := range map[string]any{"chat_template.json": &chats, "tokenize.json": &texts} {
@@ -148,7 +145,7 @@ func TestIdentityOfFixtures(t *testing.T) {
 }
 
 func TestIdentityOfOddBodies(t *testing.T) {
-	w := newTwin(t, toyVocab(), "")
+	w := newTwin(t, toyVocab())
 	tests := []struct {
 		path, body string
 		exact      bool
@@ -222,7 +219,7 @@ var oddWords = []string{
 // others.
 func TestIdentityOfRandomChats(t *testing.T) {
 	vocab := modelVocab(t)
-	w := newTwin(t, vocab, "")
+	w := newTwin(t, vocab)
 	rng := rand.New(rand.NewPCG(7, 8))
 	bodies := make([]string, 0, 64)
 	for i := range 400 {
@@ -248,12 +245,41 @@ func TestIdentityOfRandomChats(t *testing.T) {
 	}
 }
 
+// The same with templates of several families, which refuse some chats.
+func TestIdentityWithPublishedTemplates(t *testing.T) {
+	b, err := os.ReadFile("../../../core/tokens/testdata/templates.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f struct{ Templates map[string]string }
+	if err := json.Unmarshal(b, &f); err != nil {
+		t.Fatal(err)
+	}
+	for name, template := range f.Templates {
+		v := toyVocab()
+		v.ChatTemplate = template
+		w := newTwin(t, v)
+		rng := rand.New(rand.NewPCG(1, 9))
+		same := 0
+		for range 60 {
+			if taken, exact := w.compare(t, "/v1/chat/completions", randomChat(rng, oddWords)); taken && exact {
+				same++
+			} else if taken {
+				t.Errorf("%s: the engine renders a chat and the gateway cannot", name)
+			}
+		}
+		if same < 10 {
+			t.Errorf("%s: only %d of 60 chats were compared", name, same)
+		}
+	}
+}
+
 // Whatever the body: when both sides take it, they agree.
 func FuzzIdentity(f *testing.F) {
 	f.Add("/v1/completions", `{"model":"m","prompt":"a b"}`)
 	f.Add("/v1/completions", `{"model":"m","prompt":[[1,2],"a"],"add_special_tokens":false}`)
 	f.Add("/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"a\u0041<|im_end|>"},{"role":"tool","content":[{"type":"text","text":"x"}],"tool_call_id":"1"}],"chat_template_kwargs":{"k":[1.5,null]}}`)
 	f.Add("/v1/chat/completions", `{"messages":[{"role":"user","content":null,"name":null}],"tools":[],"model":"m"}`)
-	w := newTwin(f, toyVocab(), "")
+	w := newTwin(f, toyVocab())
 	f.Fuzz(func(t *testing.T, path, body string) { w.compare(t, path, body) })
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/yardmaster/yardmaster/core/engine"
 	"github.com/yardmaster/yardmaster/core/errs"
 )
 
@@ -86,6 +87,9 @@ type Request struct {
 	AddSpecialTokens    bool // whether BOS is added; default true for completions
 	SkipSpecialTokens   bool // default true
 	CacheSalt           string
+	// Continue is the output so far of a stream that began elsewhere, see
+	// engine.ContinueField; nil when there is none, not empty when nothing came.
+	Continue []int32
 }
 
 type reader = map[string]func(*Request, value) error
@@ -143,6 +147,10 @@ func (r *Request) check() error {
 		return bad("model", "model must be given")
 	case (r.IncludeUsage || r.ContinuousUsage) && !r.Stream:
 		return bad("stream_options", "stream_options needs stream to be true")
+	case r.Continue != nil && (!r.Stream || r.N > 1 || len(r.Prompts) > 1 || r.Logprobs >= 0):
+		return bad(engine.ContinueField, "only one stream of text can be continued")
+	case r.Continue != nil && r.MaxTokens > 0 && len(r.Continue) >= r.MaxTokens:
+		return bad(engine.ContinueField, "the answer to be continued has all its tokens")
 	case r.MaxTokens > 0 && r.MinTokens > r.MaxTokens:
 		return bad("min_tokens", "min_tokens %d is more than max_tokens %d", r.MinTokens, r.MaxTokens)
 	}
@@ -282,6 +290,7 @@ var commonFields = reader{
 		r.CacheSalt, err = v.strMax(maxSaltBytes)
 		return err
 	},
+	engine.ContinueField:         readContinue,
 	"response_format":            readResponseFormat,
 	"use_beam_search":            refuseTrue("use_beam_search"),
 	"prompt_logprobs":            refuse("prompt_logprobs", "prompt_logprobs"),
@@ -379,6 +388,21 @@ func readStop(r *Request, v value) error {
 		return add(v)
 	}
 	return v.items(maxStops, func(_ int, item value) error { return add(item) })
+}
+
+// maxContinued bounds the output that can be taken over, in tokens.
+const maxContinued = 1 << 20
+
+func readContinue(r *Request, v value) error {
+	r.Continue = []int32{}
+	return v.members(4, func(m value) error {
+		if m.param != "token_ids" {
+			return nil
+		}
+		ids, err := m.ids(maxContinued)
+		r.Continue = append(r.Continue, ids...)
+		return err
+	})
 }
 
 func readBias(r *Request, v value) error {

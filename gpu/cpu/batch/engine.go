@@ -141,9 +141,11 @@ func (e *Engine) newSequence(req *Request) (*sequence, error) {
 		s.maxTokens = req.MaxTokens
 	}
 	var err error
-	if s.sampler, err = sample.New(req.Sampling, e.vocab, req.Prompt); err != nil {
+	own := len(req.Prompt) - req.Given
+	if s.sampler, err = sample.New(req.Sampling, e.vocab, req.Prompt[:own]); err != nil {
 		return nil, err
 	}
+	s.sampler.Resume(req.Prompt[own:])
 	if !req.IgnoreEOS {
 		s.stops = append(s.stops, req.EOS...)
 	}

@@ -12,6 +12,10 @@ import (
 type Request struct {
 	ID     string
 	Prompt []int32 // token ids, at least one
+	// Given is how many tokens at the end of Prompt were generated elsewhere before:
+	// to the sampler they are output. Usage counts them as prompt, and MaxTokens
+	// and MinTokens do not count them.
+	Given int
 	// Sampling says how tokens are chosen.
 	Sampling sample.Params
 	// MaxTokens bounds the output; 0 means what the context leaves.
@@ -67,6 +71,8 @@ func (e *Engine) check(req *Request) error {
 	switch {
 	case len(req.Prompt) == 0:
 		return bad("empty prompt")
+	case req.Given < 0 || req.Given >= len(req.Prompt):
+		return bad("%d of %d prompt tokens are generated", req.Given, len(req.Prompt))
 	case req.MaxTokens < 0 || req.MinTokens < 0:
 		return bad("max_tokens %d or min_tokens %d is negative", req.MaxTokens, req.MinTokens)
 	case req.MaxTokens > 0 && req.MinTokens > req.MaxTokens:

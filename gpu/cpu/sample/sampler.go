@@ -51,6 +51,15 @@ func New(p Params, vocab int, prompt []int32) (*Sampler, error) {
 	return s, nil
 }
 
+// Resume takes tokens as chosen by this sampler already, so that what follows is
+// what would have followed them.
+func (s *Sampler) Resume(given []int32) {
+	for _, id := range given {
+		s.draws++
+		s.seen.add(id)
+	}
+}
+
 // Sample chooses a token other than those in suppress. It modifies logits
 // [vocab]. scratch may be shared by all samplers that one goroutine uses. The
 // error is ErrNoToken.

@@ -33,7 +33,7 @@ type answer struct {
 
 func newAnswer(c *call, index int, stream *batch.Stream) *answer {
 	a := &answer{
-		call: c, index: index, prompt: c.prompts[index/c.req.N], stream: stream, stops: slices.Clone(c.req.StopTokenIDs),
+		call: c, index: index, stream: stream, stops: slices.Clone(c.req.StopTokenIDs),
 		detok: tokens.NewDetokenizer(c.h.opt.Tokenizer, !c.req.SkipSpecialTokens),
 		stop:  newStopper(c.req.Stop),
 	}
@@ -42,13 +42,28 @@ func newAnswer(c *call, index int, stream *batch.Stream) *answer {
 	}
 	slices.Sort(a.stops)
 	a.pending = a.blank()
+	prompt := c.prompts[index/c.req.N]
+	a.prompt = prompt[:len(prompt)-len(c.req.Continue)]
+	for _, id := range c.req.Continue {
+		a.replay(id)
+	}
 	return a
+}
+
+// replay goes through a token that another worker generated and whose text the
+// client has: what is held back afterwards is what that worker held back.
+func (a *answer) replay(id int32) {
+	a.count++
+	a.text(a.detok.Add(id))
+	if ready := len(a.pending.Text) - a.stop.hold(); ready > 0 {
+		a.cut(ready)
+	}
 }
 
 // blank is a piece without anything in it.
 func (a *answer) blank() openai.Choice {
 	return openai.Choice{
-		Index: a.index, StopID: tokens.None, WantLogprobs: a.call.req.Logprobs >= 0, WantIDs: a.call.req.ReturnTokenIDs,
+		Index: a.index, StopID: tokens.None, WantLogprobs: a.call.req.Logprobs >= 0, WantIDs: a.call.req.ReturnTokenIDs || a.call.asked,
 	}
 }
 

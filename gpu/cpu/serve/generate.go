@@ -43,6 +43,7 @@ type call struct {
 	leg     leg
 	prompts [][]int32
 	begun   bool // the other leg knows of this one, or will be told by the engine
+	asked   bool // the gateway may want to continue the stream elsewhere
 	seed    uint64
 	answers []*answer // prompt·n + i, in order
 }
@@ -77,7 +78,14 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request, parse func(body []b
 	if c.prompts, err = c.h.prompts(r.Context(), c.req); err != nil {
 		return err
 	}
+	if err := c.h.checkIDs(engine.ContinueField, c.req.Continue); err != nil {
+		return err
+	}
+	// What another worker generated is computed like a prompt, and counted as
+	// output all the same.
+	c.prompts[0] = append(c.prompts[0], c.req.Continue...)
 	c.head = c.h.head(r, c.req)
+	c.asked = c.req.Stream && r.Header.Get(engine.HeaderContinue) == engine.ContinueIDs
 
 	// Whatever way this returns, the engine stops computing for it.
 	ctx, cancel := context.WithCancel(r.Context())
@@ -278,8 +286,10 @@ func (c *call) request(i int) *batch.Request {
 			params.LogitBias[b.Token] = float32(b.Value)
 		}
 	}
+	given := len(c.req.Continue)
 	return &batch.Request{
-		ID: c.head.ID, Prompt: c.prompts[i/c.req.N], Sampling: params, MaxTokens: s.MaxTokens, MinTokens: s.MinTokens,
+		ID: c.head.ID, Prompt: c.prompts[i/c.req.N], Given: given, Sampling: params,
+		MaxTokens: max(s.MaxTokens-given, 0), MinTokens: max(s.MinTokens-given, 0),
 		EOS: c.h.opt.Tokenizer.EOG(), IgnoreEOS: s.IgnoreEOS, StopIDs: s.StopTokenIDs, Salt: c.req.CacheSalt,
 	}
 }
@@ -292,7 +302,7 @@ func (c *call) usage() openai.Usage {
 		u.Completion += a.count
 		if i%c.req.N == 0 {
 			u.Prompt += len(a.prompt)
-			u.Cached += a.stream.Usage().Cached
+			u.Cached += min(a.stream.Usage().Cached, len(a.prompt))
 		}
 	}
 	return u

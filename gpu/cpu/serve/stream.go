@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"sync"
 
+	"github.com/yardmaster/yardmaster/core/engine"
 	"github.com/yardmaster/yardmaster/core/errs"
 	"github.com/yardmaster/yardmaster/core/wire/openai"
 )
@@ -41,6 +43,9 @@ func (c *call) stream(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	head.Set("Content-Type", "text/event-stream")
 	head.Set("Cache-Control", "no-cache")
 	head.Set("X-Accel-Buffering", "no")
+	if c.asked || c.req.Continue != nil {
+		head.Set(engine.HeaderContinue, strconv.Itoa(len(c.req.Continue)))
+	}
 	e := &events{h: c.h, w: w, ctl: http.NewResponseController(w)}
 	w.WriteHeader(http.StatusOK)
 	err := c.sendAll(ctx, e)
@@ -78,7 +83,7 @@ func (c *call) sendAll(ctx context.Context, e *events) error {
 
 // opening sends the headers, and for a chat the chunks that name the role.
 func (c *call) opening(e *events) error {
-	if !c.req.Chat {
+	if !c.req.Chat || c.req.Continue != nil {
 		if err := e.ctl.Flush(); err != nil {
 			return fmt.Errorf("flush: %w", err)
 		}
@@ -120,7 +125,7 @@ func (c *call) sendOne(ctx context.Context, e *events) error {
 }
 
 func (c *call) sendPiece(e *events, p *openai.Choice, usage *openai.Usage, first bool) error {
-	if first && c.req.ReturnTokenIDs && !c.req.Chat {
+	if first && c.req.ReturnTokenIDs && !c.req.Chat && c.req.Continue == nil {
 		p.PromptIDs = c.answers[p.Index].prompt
 	}
 	return e.send(func(dst []byte) []byte { return c.head.AppendChunk(dst, p, usage) })

@@ -67,6 +67,12 @@ func (a *Adapter) head(w *fleet.Worker, call *engine.Call) []byte {
 		head = append(head, "Accept: application/json\r\n"...)
 	}
 	head = AppendHeader(head, engine.HeaderRequestID, call.RequestID)
+	if call.Trace != "" {
+		head = AppendHeader(head, engine.HeaderTrace, call.Trace)
+	}
+	if call.TokenIDs && call.Leg != engine.Prefill {
+		head = AppendHeader(head, engine.HeaderContinue, engine.ContinueIDs)
+	}
 	if a.cfg.Request != nil {
 		head = a.cfg.Request(head, w, call)
 	}
@@ -90,7 +96,9 @@ func AppendHeader(head []byte, name, value string) []byte {
 
 // answer is the part of a response that engines of every transport share.
 func (a *Adapter) answer(status int, header func(string) string) *engine.Response {
-	out := &engine.Response{Status: status, ContentType: header("Content-Type")}
+	out := &engine.Response{
+		Status: status, ContentType: header("Content-Type"), Continues: header(engine.HeaderContinue),
+	}
 	if status >= 300 {
 		out.RetryAfter = header("Retry-After")
 	}

@@ -15,6 +15,7 @@ type choice struct {
 	seq     *seq
 	stop    stopper
 	written int // pieces
+	before  int // pieces that another engine wrote
 	done    bool
 	text    strings.Builder // of a response that is not streamed
 }
@@ -95,6 +96,7 @@ func (x *exchange) newSeq(j *job, p prompt, c *choice, n uint64) *seq {
 		}
 		next = given(pieces)
 	}
+	s.maxNew -= j.skip(c, next, s.maxNew)
 	var all []byte // ids follow the text, whole tokens at a time
 	counted := 0
 	s.produce = func() (string, []uint32, bool) {
@@ -109,6 +111,20 @@ func (x *exchange) newSeq(j *job, p prompt, c *choice, n uint64) *seq {
 		return shown, ids, last || hit
 	}
 	return s
+}
+
+// skip makes the pieces that another engine has sent already, and returns how
+// many they were.
+func (j *job) skip(c *choice, next func() (string, bool), most int) (pieces int) {
+	sent := 0
+	for sent < len(j.shown) && pieces < most-1 {
+		text, _ := next()
+		shown, _ := c.stop.feed(text)
+		sent += len(shown)
+		pieces++
+	}
+	c.before = pieces
+	return pieces
 }
 
 // made generates text after prompt.

@@ -2,9 +2,12 @@ package scripted
 
 import (
 	"cmp"
+	"strconv"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/yardmaster/yardmaster/core/engine"
 )
 
 // The response shapes are those of vLLM 0.32, null fields included.
@@ -61,7 +64,8 @@ type writer struct {
 	kv      *kvLeg
 	choices []*choice
 	base    apiResponse
-	tokens  int // written
+	tokens  int  // written
+	ids     bool // of the tokens go with each event
 }
 
 // write answers with the choices, as a stream or whole.
@@ -78,6 +82,14 @@ func (x *exchange) write(r *rank, j *job, kv *kvLeg, choices []*choice) error {
 	}
 	j.id = w.base.ID
 	kv.describe(x)
+	if c := j.api.Continue; c != nil || j.api.Stream && x.r.Header.Get(engine.HeaderContinue) == engine.ContinueIDs {
+		taken := 0
+		if c != nil {
+			taken = len(c.TokenIDs)
+		}
+		w.ids = true
+		x.w.Header().Set(engine.HeaderContinue, strconv.Itoa(taken))
+	}
 	if !j.api.Stream {
 		return w.whole()
 	}
@@ -133,7 +145,20 @@ func (w *writer) note() {
 func (w *writer) prompt() int {
 	n := 0
 	for _, p := range w.j.prompts {
+		if w.j.api.Continue != nil {
+			n += p.own
+			continue
+		}
 		n += len(p.ids)
+	}
+	return n
+}
+
+// output is the tokens generated, here and by the engine that began.
+func (w *writer) output() int {
+	n := w.tokens
+	for _, c := range w.choices {
+		n += c.before
 	}
 	return n
 }
@@ -150,9 +175,12 @@ func (w *writer) cached() int {
 
 // usage counts, bent as the script wants.
 func (w *writer) usage(final bool) *apiUsage {
-	u := &apiUsage{Prompt: w.prompt(), Completion: w.tokens}
+	u := &apiUsage{Prompt: w.prompt(), Completion: w.output()}
 	if final {
 		u.Details = &usageDetails{Cached: w.cached()}
+		if w.j.api.Continue != nil {
+			u.Details.Cached = min(u.Details.Cached, u.Prompt)
+		}
 	}
 	if f := w.fault(); f != nil {
 		if f.Prompt != nil {
@@ -272,7 +300,7 @@ func (w *writer) token(c *choice, text, finish string) error {
 		}
 		return errStreamError
 	}
-	if c.written == 1 && w.j.chat {
+	if c.written == 1 && w.j.chat && w.j.api.Continue == nil {
 		empty := ""
 		role := apiChoice{Index: c.index, Delta: &apiDelta{Role: "assistant", Content: &empty}}
 		if err := w.chunk(role, 0); err != nil {
@@ -285,7 +313,7 @@ func (w *writer) token(c *choice, text, finish string) error {
 	} else {
 		out.Text = &text
 	}
-	if w.j.api.ReturnTokenIDs {
+	if w.j.api.ReturnTokenIDs || w.ids {
 		out.TokenIDs = Tokenize(text)
 	}
 	w.end(&out, c, finish)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/yardmaster/yardmaster/core/engine"
 )
 
 // Limits of one request.
@@ -37,6 +39,12 @@ type apiRequest struct {
 	ContinueFinal       bool           `json:"continue_final_message"`
 	ReturnTokenIDs      bool           `json:"return_token_ids"`
 	KV                  jsontext.Value `json:"kv_transfer_params"`
+	Continue            *continuation  `json:"yardmaster_continue"` // engine.ContinueField
+}
+
+// continuation is the output so far of a stream that another engine began.
+type continuation struct {
+	TokenIDs []uint32 `json:"token_ids"`
 }
 
 type streamOptions struct {
@@ -49,10 +57,12 @@ type apiMessage struct {
 	Content jsontext.Value `json:"content"`
 }
 
-// prompt is one prompt of a request, as text and as ids.
+// prompt is one prompt of a request, as text and as ids. Of a stream that
+// another engine began, ids go on with its output; own are the prompt's.
 type prompt struct {
 	text string
 	ids  []uint32
+	own  int
 }
 
 // job is a checked request.
@@ -67,7 +77,8 @@ type job struct {
 	stops     []string
 	seed      uint64
 	stopEvery int
-	poisoned  bool // KV of another prompt: the answer will be wrong
+	poisoned  bool   // KV of another prompt: the answer will be wrong
+	shown     string // text that another engine sent; the answer goes on behind it
 }
 
 // problem is a request's fault, told as an engine tells it.
@@ -99,7 +110,29 @@ func (x *exchange) parseJob(chat bool) (*job, error) {
 	if err := j.readSampling(); err != nil {
 		return nil, err
 	}
-	return j, j.fit(o)
+	if err := j.fit(o); err != nil {
+		return nil, err
+	}
+	return j, j.goOn()
+}
+
+// goOn takes another engine's output as given.
+func (j *job) goOn() error {
+	c := j.api.Continue
+	if c == nil {
+		return nil
+	}
+	if !j.api.Stream || j.choices*len(j.prompts) != 1 {
+		return badRequest(engine.ContinueField, "only one stream can be continued")
+	}
+	if len(c.TokenIDs) >= j.maxNew {
+		return badRequest(engine.ContinueField, "the answer to be continued has all its tokens")
+	}
+	j.shown = Detokenize(c.TokenIDs)
+	p := &j.prompts[0]
+	p.own = len(p.ids)
+	p.ids = append(p.ids, c.TokenIDs...)
+	return nil
 }
 
 func decodeProblem(err error) error {
@@ -128,7 +161,7 @@ func (j *job) readPrompts() error {
 		return err
 	}
 	text, err := renderChat(j.api.Messages, j.api.ContinueFinal)
-	j.prompts = []prompt{{text, Tokenize(text)}}
+	j.prompts = []prompt{{text: text, ids: Tokenize(text)}}
 	return err
 }
 
@@ -206,13 +239,13 @@ func parsePrompt(v jsontext.Value) (prompt, bool) {
 	var text string
 	if v.Kind() == '"' {
 		err := json.Unmarshal(v, &text)
-		return prompt{text, Tokenize(text)}, err == nil
+		return prompt{text: text, ids: Tokenize(text)}, err == nil
 	}
 	var ids []uint32
 	if json.Unmarshal(v, &ids) != nil || len(ids) == 0 {
 		return prompt{}, false
 	}
-	return prompt{Detokenize(ids), ids}, true
+	return prompt{text: Detokenize(ids), ids: ids}, true
 }
 
 func (j *job) readSampling() error {

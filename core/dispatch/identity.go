@@ -6,6 +6,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/prefix"
 	"github.com/yardmaster/yardmaster/core/prompt"
+	"github.com/yardmaster/yardmaster/core/route"
 	"github.com/yardmaster/yardmaster/core/unit"
 	"github.com/yardmaster/yardmaster/core/wire/edge"
 )
@@ -20,6 +21,7 @@ type identity struct {
 	bytes       unit.Bytes
 	chain       *[]prefix.Hash // from Dispatcher.chains
 	ticket      prefix.Ticket  // of the leg that reports usage
+	presence    route.Presence // on the worker that generates
 }
 
 // blocks is the prompt's chain.
@@ -67,6 +69,7 @@ const maxKeptChain = 1 << 13
 
 // forget gives the identity's memory back.
 func (l *Life) forget() {
+	l.identity.presence.Leave()
 	if c := l.identity.chain; c != nil && cap(*c) <= maxKeptChain {
 		l.d.chains.Put(c)
 	}

@@ -77,7 +77,8 @@ func (l *Life) reserve(p *placed, q *route.Query) {
 		// What a decode worker calls cached may be what was moved to it.
 		l.identity.ticket = ticket
 	}
-	d.router.Commit(q, &p.Decision)
+	l.identity.presence.Leave() // of an earlier attempt
+	l.identity.presence = d.router.Commit(q, &p.Decision)
 }
 
 func (l *Life) explain(p *placed) {

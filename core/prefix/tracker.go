@@ -127,7 +127,7 @@ func (t *Tracker) Follow(view *fleet.View) {
 // The capacities, in blocks, of an engine that declares none: where the guess
 // begins, and how little it may come to.
 const (
-	firstCapacity = 16 << 10
+	firstCapacity = 128 << 10
 	leastCapacity = 256
 	// measureEach is how many legs share one measurement of a depth, which walks
 	// the list of what is remembered.

@@ -23,6 +23,7 @@ type Columns struct {
 	Running  []float64 // requests being computed, as the worker last said, or NaN
 	Waiting  []float64 // requests accepted and not begun, as the worker last said, or NaN
 	Rate     []float64 // prompt tokens/s, as measured by the worker, or NaN
+	Siblings []float64 // InFlight that share half the hit or more; 0 where InFlight is below fewSiblings
 	Share    []float64 // work given lately, over the candidates' mean; 0 when none got any
 
 	scratch []float64 // of Blend
@@ -37,26 +38,33 @@ func (c *Columns) reset() {
 }
 
 // floats are the columns of numbers.
-func (c *Columns) floats() [10]*[]float64 {
+func (c *Columns) floats() [11]*[]float64 {
 	return [...]*[]float64{
 		&c.InFlight, &c.Requests, &c.Queued, &c.Hit, &c.Active,
-		&c.Capacity, &c.Running, &c.Waiting, &c.Rate, &c.Share,
+		&c.Capacity, &c.Running, &c.Waiting, &c.Rate, &c.Siblings, &c.Share,
 	}
 }
 
+// fewSiblings is how many requests in flight it takes for siblings to matter.
+const fewSiblings = 4
+
 // add appends the worker at place i.
-func (c *Columns) add(i int32, slot *load.Slot, f *facts, hit, blockTokens float64) {
-	own := float64(slot.InFlight())
+func (c *Columns) add(i int32, slot *load.Slot, f *facts, l *lookup) {
+	own, hit, siblings := float64(slot.InFlight()), l.hit(f), 0
+	if own >= fewSiblings && hit > 0 {
+		siblings = l.crowd.of(l.chain, int(hit/l.blockTokens), f.key)
+	}
 	c.Worker, c.Key = append(c.Worker, i), append(c.Key, f.key)
 	c.InFlight = append(c.InFlight, own)
 	c.Requests = append(c.Requests, own+float64(slot.Foreign()))
 	c.Queued = append(c.Queued, float64(slot.QueuedPrompt()))
 	c.Hit = append(c.Hit, hit)
 	// The worker's own word is older than this gateway's requests.
-	c.Active = append(c.Active, max(f.active, float64(slot.Context())/blockTokens))
+	c.Active = append(c.Active, max(f.active, float64(slot.Context())/l.blockTokens))
 	c.Capacity = append(c.Capacity, f.capacity)
 	c.Running, c.Waiting = append(c.Running, f.running), append(c.Waiting, f.waiting)
 	c.Rate = append(c.Rate, f.rate)
+	c.Siblings = append(c.Siblings, float64(siblings))
 	c.Share = append(c.Share, slot.Assigned())
 }
 

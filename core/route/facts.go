@@ -163,6 +163,7 @@ type lookup struct {
 	chain                  []prefix.Hash
 	blockTokens            float64
 	prompt                 float64
+	crowd                  crowd
 }
 
 // ask looks the prompt up in every index that answers for a worker of the view.

@@ -204,8 +204,7 @@ func (r *Router) choose(kind int, q *Query, lined *load.Columns, workers []int32
 			p.vetoed = append(p.vetoed, veto{i, why})
 			continue
 		}
-		f := &r.aligned.facts[i]
-		p.columns.add(i, slot, f, r.lookup.hit(f), r.lookup.blockTokens)
+		p.columns.add(i, slot, &r.aligned.facts[i], &r.lookup)
 	}
 	n := len(p.columns.Worker)
 	p.cost = slices.Grow(p.cost[:0], n)[:n]
@@ -231,8 +230,9 @@ func vetoOf(w *fleet.Worker, slot *load.Slot, q *Query, ejectedToo bool) string 
 	return ""
 }
 
-// Commit takes in that d, the last decision, is carried out.
-func (r *Router) Commit(q *Query, d *Decision) {
+// Commit takes in that d, the last decision, is carried out. The caller ends the
+// presence when the request has ended.
+func (r *Router) Commit(q *Query, d *Decision) Presence {
 	r.assign(q, d, d.Serve, d.ServeHit, d.Path == Disaggregated)
 	if d.Prefill != None {
 		r.assign(q, d, d.Prefill, d.PrefillHit, false)
@@ -243,6 +243,7 @@ func (r *Router) Commit(q *Query, d *Decision) {
 			r.speculate(q, d.Prefill)
 		}
 	}
+	return r.lookup.crowd.enter(q.Chain, r.aligned.facts[d.Serve].key)
 }
 
 // speculate enters that the worker is about to hold the prompt, until its events

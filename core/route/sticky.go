@@ -6,39 +6,51 @@ import (
 )
 
 // Sticky keeps a prompt with the worker that holds most of it until that worker
-// is saturated: until its load exceeds another's by more than recomputing the
-// prefix there would cost, or by MaxWait of queueing. Only then is the prefix
-// computed a second time, and from then on its holders share the load.
+// is saturated; only then is the prefix computed a second time, and from then on
+// its holders share the load. A worker is saturated for a prompt when
+//
+//   - its load exceeds another's by Hold times the tokens that would be computed
+//     again there, or by what the fastest worker computes in MaxWait;
+//   - the prompt's own prefix crowds it: it has Crowd requests more than the
+//     idlest worker, and half of all it has share the prefix;
+//   - it has more than 4·(m+4) requests, where m is the idlest worker's.
 //
 // Load is in tokens: those that queue, and RequestTokens for each request. A
 // prompt that nobody holds goes where load is least; where it is equal, as it is
 // when all are idle, to the worker that was given the least work lately, so that
 // caches fill evenly. Where prefill rates are known the costs of slower workers
-// are larger in proportion.
+// are larger in proportion. Why the numbers are what they are is in DESIGN.md.
 type Sticky struct {
-	// Hold is how many times the recomputation's own cost a worker's load may
-	// exceed another's before the prefix is copied; 0 means 1.
+	// Hold is how much queueing, in tokens, a token held is worth; 0 means 20.
 	Hold float64
+	// Crowd is described above; 0 means 8.
+	Crowd float64
 	// RequestTokens is what a request in flight counts as, in prompt tokens; 0
-	// means 256.
+	// means 128.
 	RequestTokens float64
-	// Balance is what a worker with the mean share of recent work counts as, in
-	// prompt tokens, for a prompt that it holds nothing of; 0 means 2048.
+	// Balance is what the mean share of recent work counts as, in prompt tokens, for
+	// a prompt of which the worker holds nothing; 0 means 2048.
 	Balance float64
-	// MaxWait bounds the queueing that affinity is worth, where the prefill rate is
-	// measured; 0 means 18 s.
+	// MaxWait bounds the queueing that affinity is worth; 0 means 18 s. Where no
+	// prefill rate is measured it is taken to be 15,928 tokens/s.
 	MaxWait time.Duration
 }
 
 // Name is "sticky".
 func (Sticky) Name() string { return "sticky" }
 
+// usualRate is a prefill rate for when none is measured, in tokens/s.
+const usualRate = 15_928
+
 func (p Sticky) withDefaults() Sticky {
 	if p.Hold == 0 {
-		p.Hold = 1
+		p.Hold = 20
+	}
+	if p.Crowd == 0 {
+		p.Crowd = 8
 	}
 	if p.RequestTokens == 0 {
-		p.RequestTokens = 256
+		p.RequestTokens = 128
 	}
 	if p.Balance == 0 {
 		p.Balance = 2048
@@ -53,29 +65,48 @@ func (p Sticky) withDefaults() Sticky {
 //
 //	U + RequestTokens·r + (n−h*) + min(Hold·(h*−h), tau) + Balance·share·(n−h)/n
 //
-// where h* is the longest hit and tau what the fastest worker computes in
-// MaxWait; times mean rate over own rate.
+// times mean rate over own rate, where h* is the longest hit at a worker that is
+// not crowded, and tau what the fastest worker computes in MaxWait. Crowded
+// workers come after all others.
 func (p Sticky) Score(q *Query, c *Columns, cost []float64) {
 	p = p.withDefaults()
 	n := max(float64(q.Prompt), 1)
-	var longest float64
-	for _, h := range c.Hit {
-		longest = max(longest, h)
+	idlest, longest := math.Inf(1), 0.0
+	for _, r := range c.Requests {
+		idlest = min(idlest, r)
+	}
+	for i, h := range c.Hit {
+		if h > longest && !p.crowded(c, i, idlest) {
+			longest = h
+		}
 	}
 	mean, peak := rates(c.Rate)
-	tau := math.Inf(1)
-	if peak > 0 {
-		tau = peak * p.MaxWait.Seconds()
+	if peak == 0 {
+		peak = usualRate
 	}
+	tau := peak * p.MaxWait.Seconds()
 	for i := range cost {
-		h := c.Hit[i]
+		h := min(c.Hit[i], longest)
 		load := c.Queued[i] + p.RequestTokens*c.Requests[i]
 		again := min(p.Hold*(longest-h), tau)
 		cost[i] = load + n - longest + again + p.Balance*c.Share[i]*(n-h)/n
 		if rate := c.Rate[i]; rate > 0 {
 			cost[i] *= mean / rate
 		}
+		if p.crowded(c, i, idlest) {
+			cost[i] += behind
+		}
 	}
+}
+
+// behind is more than any cost of a worker that is not crowded.
+const behind = 1e12
+
+// crowded reports whether candidate i should take no more of this prefix while
+// there are others.
+func (p Sticky) crowded(c *Columns, i int, idlest float64) bool {
+	r := c.Requests[i]
+	return r >= idlest+p.Crowd && (2*c.Siblings[i] >= r || r > 4*(idlest+4))
 }
 
 // rates are the mean and the highest of the known ones; 0 when none is.

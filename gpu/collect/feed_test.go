@@ -78,10 +78,7 @@ func (r *rig) check(t *testing.T, wait time.Duration) {
 // TestIndexEqualsCacheAfterQuiescence is invariant 9: whatever is lost, repeated,
 // swapped, cut or restarted, once things are quiet the index equals the cache.
 func TestIndexEqualsCacheAfterQuiescence(t *testing.T) {
-	seeds := uint64(90)
-	if testing.Short() {
-		seeds = 30
-	}
+	seeds := uint64(90 / shorter)
 	for seed := range seeds {
 		synctest.Test(t, func(t *testing.T) { history(t, seed) })
 		if t.Failed() {

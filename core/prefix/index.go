@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/bits"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -55,7 +56,9 @@ type Index struct {
 	freeSlots   []uint16 // a stack
 	sweeping    sweep
 	images      []*image // under way: see touch
+	sink        uint64   // keeps the compiler from dropping warm's reads
 
+	wiped  atomic.Uint64   // pages made empty so far
 	owners []atomic.Uint32 // by slot: its Worker plus one; 0 is none, or one that is gone
 
 	blocks    atomic.Int64
@@ -244,11 +247,37 @@ func (x *Index) Store(w Worker, blocks []Hash) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if s := x.slot(w); s != 0 {
-		for _, h := range blocks {
-			x.store(uint64(h), s)
+		for part := range slices.Chunk(blocks, ahead) {
+			x.warm(part)
+			for _, h := range part {
+				x.store(uint64(h), s)
+			}
 		}
 		x.account()
 	}
+}
+
+// warm reads what storing or removing the blocks will touch. The reads depend on
+// nothing but the hashes, so their cache misses overlap.
+func (x *Index) warm(part []Hash) {
+	var numbers [ahead]uint32
+	part = part[:min(len(part), ahead)]
+	d := x.dir.Load()
+	for i, h := range part {
+		numbers[i] = *d.entry(x.place(uint64(h)))
+	}
+	chunks, sink := *x.pages.chunks.Load(), uint64(0)
+	for i, h := range part {
+		p, g := page(chunks, numbers[i]), groupOf(uint64(h))
+		tags := p[g]
+		// Where the key is not in its group it will go to the first slot not live.
+		marks := matching(tags, tagOf(uint64(h)))
+		if marks == 0 {
+			marks = ^tags & topBits
+		}
+		sink ^= p[slotAt(g, marks|1<<63)&(pageWords-1)]
+	}
+	x.sink = sink
 }
 
 func (x *Index) store(key uint64, s uint16) {
@@ -301,13 +330,15 @@ func (x *Index) Remove(w Worker, blocks []Hash) {
 		return
 	}
 	chunks := *x.pages.chunks.Load()
-	for _, h := range blocks {
-		key := uint64(h)
-		n := x.pageOf(key)
-		p := page(chunks, n)
-		if at, found := p.locate(key); found {
-			x.touch(n)
-			x.dropHolder(n, p, at, s)
+	for part := range slices.Chunk(blocks, ahead) {
+		x.warm(part)
+		for _, h := range part {
+			n := x.pageOf(uint64(h))
+			p := page(chunks, n)
+			if at, found := p.locate(uint64(h)); found {
+				x.touch(n)
+				x.dropHolder(n, p, at, s)
+			}
 		}
 	}
 	x.account()
@@ -330,6 +361,7 @@ func (x *Index) newPage(depth uint8) uint32 {
 	}
 	x.touch(n)
 	x.meta[n] = pageMeta{depth: depth, inUse: true}
+	x.wiped.Add(1) // before the page is wiped: readers may still be in it
 	p := page(*x.pages.chunks.Load(), n)
 	for g := range pageGroups {
 		atomic.StoreUint64(&p[g], 0)

@@ -179,18 +179,17 @@ func (x *Index) pageOf(key uint64) uint32 {
 }
 
 // find reads a block's holder words, without the referenced bit. A page can be
-// replaced under a reader, so a miss counts only if the directory still names
+// replaced under a reader, and even wiped and put back in its old place, so a
+// miss counts only if no page was wiped meanwhile and the directory still names
 // the page that was searched.
 func (x *Index) find(key uint64) (a, b uint64, ok bool) {
-	n := x.pageOf(key)
 	for {
+		wiped, n := x.wiped.Load(), x.pageOf(key)
 		if a, b, ok = page(*x.pages.chunks.Load(), n).search(key); ok {
 			return a, b &^ referenced, true
 		}
-		again := x.pageOf(key)
-		if again == n {
+		if x.wiped.Load() == wiped && x.pageOf(key) == n {
 			return 0, 0, false
 		}
-		n = again
 	}
 }

@@ -40,6 +40,7 @@ type Dispatcher struct {
 	tracker *prefix.Tracker
 	scratch sync.Pool // of *prompt.Scratch
 	chains  sync.Pool // of *[]prefix.Hash
+	memory  memory
 
 	// deciding makes a decision and its reservation one step: the next decision
 	// sees this one's work.
@@ -108,28 +109,30 @@ type Life struct {
 	settled  bool
 
 	// Set by Serve.
-	req       *Request
-	sink      Sink
-	model     *model
-	dog       *watchdog
-	tried     []load.Key
-	identity  identity
-	placement *Placement
-	path      route.Path
-	refusal   *refusal
-	begun     bool
-	status    int
-	watch     edge.Watch
-	firstAt   time.Time // of the first token
-	lastAt    time.Time // of the last token
-	reserved  *load.Reservation
-	legs      *legs      // of the present attempt, when disaggregated
-	vigil     load.Vigil // of the present attempt's stream
-	output    bool       // the present attempt has given output
-	together  bool       // the prompt is not to be computed elsewhere
-	offers    int        // workers that this request was offered to
-	trail     trail
-	dropped   bool // the last event was kept from the client
+	req      *Request
+	sink     Sink
+	model    *model
+	dog      *watchdog
+	tried    []load.Key
+	identity identity
+	// remembered is the place of the explanation in Dispatcher.memory.
+	remembered uint64
+	placement  *Placement
+	path       route.Path
+	refusal    *refusal
+	begun      bool
+	status     int
+	watch      edge.Watch
+	firstAt    time.Time // of the first token
+	lastAt     time.Time // of the last token
+	reserved   *load.Reservation
+	legs       *legs      // of the present attempt, when disaggregated
+	vigil      load.Vigil // of the present attempt's stream
+	output     bool       // the present attempt has given output
+	together   bool       // the prompt is not to be computed elsewhere
+	offers     int        // workers that this request was offered to
+	trail      trail
+	dropped    bool // the last event was kept from the client
 }
 
 // Accept begins a request that came in by the named route (a metrics label).
@@ -246,6 +249,7 @@ func (l *Life) settle(err error) Outcome {
 		return o
 	}
 	l.settled = true
+	l.d.memory.ended(l.remembered, &o)
 	name := unknownModel
 	if l.model != nil {
 		name = l.model.name

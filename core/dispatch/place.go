@@ -103,6 +103,9 @@ func (l *Life) explain(p *placed) {
 	if len(l.tried) > 0 {
 		l.model.failovers.Inc()
 	}
+	l.remembered = l.d.memory.keep(Explained{
+		RequestID: l.req.ID, Model: l.model.name, At: l.d.deps.Clock.Now(), Placement: *l.placement,
+	}, func(e *route.Explanation) { l.d.router.Explain(&p.Decision, e) })
 	l.d.deps.Registry.Counter(measure.Paths, l.model.name, p.Path.String(), p.Reason).Inc()
 }
 

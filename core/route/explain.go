@@ -1,0 +1,98 @@
+package route
+
+import (
+	"math"
+
+	"github.com/yardmaster/yardmaster/core/fleet"
+)
+
+// MaxExplained bounds the candidates, and the vetoes, that an explanation keeps
+// of each choice.
+const MaxExplained = 8
+
+// Explanation is how the last decision came about. It holds no text of requests.
+type Explanation struct {
+	// Serving and Prefilling are the candidates for either leg, the cheapest first;
+	// Prefilling is empty when no second worker was looked for.
+	Serving, Prefilling []Candidate
+	// Vetoed are the workers that were no candidates.
+	Vetoed []Vetoed
+	// Candidates and Vetoes are how many there were, with those that are left out.
+	Candidates, Vetoes int
+}
+
+// Candidate is a worker with its columns and its cost. Numbers are NaN where
+// they are unknown.
+type Candidate struct {
+	Worker fleet.WorkerID
+	Cost   float64
+	Hit    float64 // tokens
+	Queued float64 // tokens
+
+	InFlight, Requests, Siblings, Running, Waiting float64 // requests
+	Active, Capacity                               float64 // KV blocks
+	Rate                                           float64 // tokens/s
+	Share                                          float64
+}
+
+// Vetoed is a worker that was no candidate, and why: one of the Veto constants.
+type Vetoed struct {
+	Worker fleet.WorkerID
+	Why    string
+}
+
+// Explain writes how the last decision came about over into, whose memory it
+// uses again.
+func (r *Router) Explain(d *Decision, into *Explanation) {
+	s, p := &r.phases[serving], &r.phases[prefilling]
+	into.Serving = s.explain(d, into.Serving[:0])
+	into.Prefilling, into.Vetoed = into.Prefilling[:0], into.Vetoed[:0]
+	into.Candidates, into.Vetoes = len(s.columns.Worker), 0
+	into.veto(d, s)
+	if p.asked {
+		into.Prefilling = p.explain(d, into.Prefilling)
+		into.veto(d, p)
+	}
+}
+
+func (e *Explanation) veto(d *Decision, p *phase) {
+	e.Vetoes += len(p.vetoed)
+	for _, v := range p.vetoed[:min(len(p.vetoed), MaxExplained-len(e.Vetoed))] {
+		e.Vetoed = append(e.Vetoed, Vetoed{d.View.Workers[v.worker].ID, v.why})
+	}
+}
+
+// explain appends the cheapest candidates in order of their costs; those that
+// are ineligible come last.
+func (p *phase) explain(d *Decision, dst []Candidate) []Candidate {
+	var cheapest [MaxExplained]int
+	n := 0
+	for i, v := range p.cost {
+		at := n
+		for at > 0 && cheaper(v, p.cost[cheapest[at-1]]) {
+			at--
+		}
+		if at == MaxExplained {
+			continue
+		}
+		n = min(n+1, MaxExplained)
+		copy(cheapest[at+1:n], cheapest[at:])
+		cheapest[at] = i
+	}
+	for _, i := range cheapest[:n] {
+		dst = append(dst, p.candidate(d, i))
+	}
+	return dst
+}
+
+func cheaper(a, b float64) bool { return a < b || math.IsNaN(b) && !math.IsNaN(a) }
+
+func (p *phase) candidate(d *Decision, i int) Candidate {
+	c := &p.columns
+	return Candidate{
+		Worker: d.View.Workers[c.Worker[i]].ID, Cost: p.cost[i],
+		Hit: c.Hit[i], Queued: c.Queued[i],
+		InFlight: c.InFlight[i], Requests: c.Requests[i], Siblings: c.Siblings[i], Running: c.Running[i], Waiting: c.Waiting[i],
+		Active: c.Active[i], Capacity: c.Capacity[i], Rate: c.Rate[i], Share: c.Share[i],
+	}
+}

@@ -52,6 +52,9 @@ func newRig(t *testing.T, c rigConfig) *rig {
 	t.Helper()
 	r := &rig{t: t, registry: &measure.Registry{}, logs: &syncBuffer{}}
 	r.view.Store(fleet.NewView(0, nil))
+	if c.dispatch.Deadlines.Hold == 0 {
+		c.dispatch.Deadlines.Hold = -1
+	}
 	adapter := &adapter{http.Transport{DisableCompression: true}}
 	var err error
 	r.dispatch, err = dispatch.New(c.dispatch, dispatch.Deps{

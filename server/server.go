@@ -18,6 +18,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/errs"
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/core/wire/edge"
 	"github.com/yardmaster/yardmaster/server/h1"
 	"github.com/yardmaster/yardmaster/server/metrics"
 	"github.com/yardmaster/yardmaster/server/openai"
@@ -45,6 +46,8 @@ func (c Config) Validate() error {
 		text string
 	}{
 		{c.OpenAI.MaxBody < 0, "largest body is negative"},
+		{c.OpenAI.MaxDepth < 0, "deepest nesting is negative"},
+		{c.OpenAI.MaxStops < 0 || c.OpenAI.MaxStops > edge.MaxStops, "most stop strings is negative or above 4096"},
 		{c.OpenAI.BodyTimeout < 0, "body timeout is negative"},
 		{c.OpenAI.Stream.WriteTimeout < 0, "write timeout is negative"},
 		{c.ReadHeader < 0, "header timeout is negative"},

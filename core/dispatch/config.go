@@ -137,9 +137,6 @@ func (c Config) withDefaults() Config {
 type Deps struct {
 	// View is the fleet as it is now; never nil. It is called per attempt.
 	View func() *fleet.View
-	// Pending reports whether workers are expected that have not said yet what
-	// they serve, so that an unknown model may become known; nil is never.
-	Pending func() bool
 	// Samples is what workers last said of themselves; may be nil or return nil.
 	Samples func() *fleet.Samples
 	// Prompts gives requests their identity; nil knows them by their bytes.

@@ -28,13 +28,13 @@ const (
 	namePoll = 100 * time.Millisecond
 )
 
-// meet finds the request's model. One that no worker has named yet may still
-// come while there are no workers, or some have not said what they serve.
+// meet finds the request's model. While there is no worker at all, nobody knows
+// which models there will be, and the request waits for the first.
 func (l *Life) meet(ctx context.Context) error {
 	if l.model = l.d.model(l.d.deps.View(), l.req.Model); l.model != nil {
 		return nil
 	}
-	if !l.mayCome() {
+	if len(l.d.deps.View().Workers) > 0 {
 		return unknown(l.req.Model)
 	}
 	spot, err := l.d.nameless.Join()
@@ -50,17 +50,14 @@ func (l *Life) meet(ctx context.Context) error {
 		if _, err := spot.Await(ctx, min(left, namePoll)); err != nil {
 			return causeOf(ctx)
 		}
-		if l.model = l.d.model(l.d.deps.View(), l.req.Model); l.model != nil {
+		view := l.d.deps.View()
+		if l.model = l.d.model(view, l.req.Model); l.model != nil {
 			return nil
 		}
-		if !l.mayCome() {
+		if len(view.Workers) > 0 {
 			return unknown(l.req.Model)
 		}
 	}
-}
-
-func (l *Life) mayCome() bool {
-	return len(l.d.deps.View().Workers) == 0 || l.d.deps.Pending != nil && l.d.deps.Pending()
 }
 
 func unknown(model string) error {

@@ -11,6 +11,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/dispatch"
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/unit"
+	"github.com/yardmaster/yardmaster/core/wire/edge"
 	"github.com/yardmaster/yardmaster/server/sse"
 )
 
@@ -18,6 +19,10 @@ import (
 type Config struct {
 	// MaxBody is the largest request body; default 64 MiB.
 	MaxBody unit.Bytes
+	// MaxDepth is the deepest nesting of a body; default 128.
+	MaxDepth int
+	// MaxStops is the most stop strings of a request; default 64.
+	MaxStops int
 	// BodyTimeout is how long a body may take to arrive; default 60 s.
 	BodyTimeout time.Duration
 	// Explain tells every client how its request was placed, not only those that
@@ -29,6 +34,12 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.MaxBody == 0 {
 		c.MaxBody = 64 << 20
+	}
+	if c.MaxDepth == 0 {
+		c.MaxDepth = edge.DefaultMaxDepth
+	}
+	if c.MaxStops == 0 {
+		c.MaxStops = 64
 	}
 	if c.BodyTimeout == 0 {
 		c.BodyTimeout = time.Minute
@@ -56,11 +67,12 @@ func New(c Config, deps Deps) *API {
 	return &API{cfg: c.withDefaults(), deps: deps, started: deps.Clock.Now().Unix()}
 }
 
-// Posts are the routes that generate, by path.
+// Posts are the routes that engines serve, by path.
 func (a *API) Posts() map[string]http.Handler {
 	return map[string]http.Handler{
 		"/v1/chat/completions": a.generation("chat_completions", "/v1/chat/completions"),
 		"/v1/completions":      a.generation("completions", "/v1/completions"),
+		embeddings:             a.generation("embeddings", embeddings),
 	}
 }
 
@@ -73,8 +85,12 @@ func (a *API) Mount(r chi.Router) {
 	r.Get("/v1/models/*", a.getModel)
 }
 
+// embeddings is the route that generates nothing.
+const embeddings = "/v1/embeddings"
+
 // Names of headers that clients see.
 const (
+	headerTrace     = "Traceparent" // W3C trace context
 	headerRequestID = "X-Request-Id"
 	headerExplain   = "X-Yardmaster-Explain" // request: 1 asks for headerPath
 	headerPath      = "X-Yardmaster-Path"    // dispatch.Placement

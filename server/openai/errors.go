@@ -32,7 +32,7 @@ func WriteErrorStatus(w http.ResponseWriter, status int, e *errs.Error) {
 	if e.RetryAfter > 0 {
 		after = strconv.Itoa(int((e.RetryAfter + time.Second - 1) / time.Second))
 	}
-	advise(h, e.Kind, after)
+	advise(h, e.Kind, after, e.NoRetry)
 	body := openai.AppendError(nil, e)
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	w.WriteHeader(status)
@@ -40,18 +40,23 @@ func WriteErrorStatus(w http.ResponseWriter, status int, e *errs.Error) {
 }
 
 // advise tells a client whether to come back, and when. What was too busy is
-// worth another try; what timed out here would be computed twice.
-func advise(h http.Header, kind errs.Kind, after string) {
+// worth another try; what timed out here would be computed twice, and what was
+// offered to several workers already would be offered to all of them again.
+func advise(h http.Header, kind errs.Kind, after string, tried bool) {
 	switch kind {
 	case errs.Saturated, errs.NoCapacity:
 		if after == "" {
 			after = "1"
 		}
 		h["Retry-After"] = []string{after}
-		h["X-Should-Retry"] = []string{"true"}
+		h["X-Should-Retry"] = []string{strconv.FormatBool(!tried)}
 	case errs.Timeout:
 		h["X-Should-Retry"] = []string{"false"}
-	case errs.Internal, errs.BadRequest, errs.Unauthorized, errs.Forbidden, errs.NotFound, errs.TooLarge, errs.Upstream, errs.Canceled:
+	case errs.Upstream:
+		if tried {
+			h["X-Should-Retry"] = []string{"false"}
+		}
+	case errs.Internal, errs.BadRequest, errs.Unauthorized, errs.Forbidden, errs.NotFound, errs.TooLarge, errs.Canceled:
 	}
 }
 

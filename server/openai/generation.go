@@ -2,6 +2,7 @@ package openai
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -12,8 +13,8 @@ import (
 	"github.com/yardmaster/yardmaster/server/sse"
 )
 
-// generation handles the routes that generate. route is their name in metrics,
-// path the engines' own.
+// generation handles the routes that engines serve. route is their name in
+// metrics, path the engines' own.
 func (a *API) generation(route, path string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		id := Identify(w, r)
@@ -31,7 +32,9 @@ func (a *API) generation(route, path string) http.HandlerFunc {
 			return
 		}
 		answer := &answer{w: w, api: a, explain: a.explains(r)}
-		outcome := life.Serve(r.Context(), &dispatch.Request{Request: req, ID: id, Path: path}, answer)
+		whole := path == embeddings
+		req.Stream = req.Stream && !whole
+		outcome := life.Serve(r.Context(), &dispatch.Request{Request: req, ID: id, Path: path, Trace: trace(r), Whole: whole}, answer)
 		a.log(r, id, route, req, &outcome)
 		life.Close()
 		answer.finish(&outcome)
@@ -43,7 +46,33 @@ func (a *API) read(w http.ResponseWriter, r *http.Request, life *dispatch.Life) 
 	if err != nil {
 		return nil, err
 	}
-	return edge.Parse(body, 0)
+	req, err := edge.Parse(body, a.cfg.MaxDepth)
+	if err != nil {
+		return nil, err
+	}
+	if req.Stops > a.cfg.MaxStops {
+		return nil, &errs.Error{
+			Kind: errs.BadRequest, Param: "stop", Code: "too_many_stops",
+			Client: fmt.Sprintf("more than %d stop strings", a.cfg.MaxStops),
+		}
+	}
+	return req, nil
+}
+
+// trace is the client's trace context, if it is one: version, trace id, parent
+// id and flags in hexadecimal.
+func trace(r *http.Request) string {
+	v := r.Header.Get(headerTrace)
+	if len(v) < 55 || len(v) > 128 {
+		return ""
+	}
+	for i := range len(v) {
+		c := v[i]
+		if c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return ""
+		}
+	}
+	return v
 }
 
 // answer is the dispatch.Sink of one response.
@@ -77,7 +106,7 @@ func (s *answer) Write(p []byte) error {
 	h["Content-Length"] = []string{strconv.Itoa(len(p))}
 	if s.head.Status >= 400 {
 		kind := edge.KindOf(s.head.Status)
-		advise(h, kind, s.head.RetryAfter)
+		advise(h, kind, s.head.RetryAfter, s.head.NoRetry)
 		h[headerReason] = []string{kind.String()}
 	}
 	s.w.WriteHeader(s.head.Status)

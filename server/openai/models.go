@@ -43,19 +43,30 @@ func (a *API) getModel(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, a.appendModel(nil, view, name))
 }
 
-// appendModel appends a model object. max_model_len, which vLLM's clients read,
-// is the shortest context among the workers that state one.
+// appendModel appends a model object. root and parent are as vLLM has them: an
+// adapter's are its base model. max_model_len, which vLLM's clients read, is the
+// shortest context among the workers that state one.
 func (a *API) appendModel(dst []byte, view *fleet.View, name string) []byte {
 	dst = append(dst, `{"id":`...)
 	dst = openai.AppendString(dst, name)
 	dst = append(dst, `,"object":"model","created":`...)
 	dst = strconv.AppendInt(dst, a.started, 10)
 	dst = append(dst, `,"owned_by":"yardmaster"`...)
+	base := name
 	var context unit.Tokens
 	for _, i := range view.Serving(name) {
+		base = view.Workers[i].Models[0]
 		if n := view.Workers[i].Capacity.MaxContext; n > 0 && (context == 0 || n < context) {
 			context = n
 		}
+	}
+	dst = append(dst, `,"root":`...)
+	dst = openai.AppendString(dst, base)
+	dst = append(dst, `,"parent":`...)
+	if base == name {
+		dst = append(dst, "null"...)
+	} else {
+		dst = openai.AppendString(dst, base)
 	}
 	if context > 0 {
 		dst = append(dst, `,"max_model_len":`...)

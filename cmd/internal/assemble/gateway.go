@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
+	"time"
 
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
 	"github.com/yardmaster/yardmaster/core/admit"
@@ -98,16 +101,19 @@ func (g *Gateway) build(p Process, c config.Gateway, routing route.Config, f Fle
 	if err != nil {
 		return err
 	}
-	find, closeAdapters := adapters()
+	find, closeAdapters := adapters(openai.Config{Connect: c.ConnectTimeout})
 	g.after = append(g.after, closeAdapters)
 	g.dispatcher, err = dispatch.New(dispatch.Config{
 		Route: routing,
 		Admit: admit.Config{MaxInFlight: c.MaxInFlight},
 		Deadlines: dispatch.Deadlines{
 			Total: c.RequestTimeout, FirstToken: c.FirstTokenTimeout, Idle: c.IdleTimeout,
+			Queue: orNone(c.QueueTime), Hold: orNone(c.HoldTime),
 		},
+		Attempts: c.Attempts, MaxWaiting: c.QueueSize, RetryShare: orNone(float64(c.RetryPercent) / 100),
+		Migrations: orNone(c.MigrationLimit), Patience: c.SuspectTime, Models: c.Models,
 	}, dispatch.Deps{
-		View: f.View, Samples: f.Samples, Events: f.Events, Adapter: find, Registry: p.Registry, Clock: p.Clock,
+		View:    f.View, Samples: f.Samples, Events: f.Events, Adapter: find, Registry: p.Registry, Clock: p.Clock,
 		Prompts: prompt.New(prompt.Options{Texts: texts, Clock: p.Clock, Registry: p.Registry}),
 	})
 	if err != nil {
@@ -118,15 +124,63 @@ func (g *Gateway) build(p Process, c config.Gateway, routing route.Config, f Fle
 		stream.Heartbeat = -1
 	}
 	g.server, err = server.New(server.Config{
-		OpenAI:  frontdoor.Config{MaxBody: c.MaxBody, Explain: c.Explain, Stream: stream},
-		Unready: c.UnreadyTime,
+		OpenAI:  frontdoor.Config{MaxBody: c.MaxBody, MaxStops: c.MaxStops, MaxDepth: c.MaxDepth, Explain: c.Explain, Stream: stream},
+		Unready: c.UnreadyTime, MaxHeader: int(c.MaxHeader),
 	}, server.Deps{Dispatcher: g.dispatcher, View: f.View, Registry: p.Registry, Clock: p.Clock, Log: p.Log})
-	return err
+	if err != nil {
+		return err
+	}
+	g.after = append(g.after, g.startHealing())
+	return nil
+}
+
+// orNone is v, or -1 where dispatch would read 0 as its default.
+func orNone[T int | time.Duration | float64](v T) T {
+	if v == 0 {
+		return -1
+	}
+	return v
+}
+
+const (
+	// probeEvery is how often a worker that accepted no connection is tried again.
+	probeEvery = 200 * time.Millisecond
+	// probeTime bounds one try.
+	probeTime = 150 * time.Millisecond
+)
+
+// startHealing probes unreachable workers until the returned function is called.
+func (g *Gateway) startHealing() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		g.dispatcher.Heal(ctx, probeEvery, reach)
+	}()
+	return func() { cancel(); <-done }
+}
+
+// reach tells whether w accepts connections. It asks nothing over them.
+func reach(ctx context.Context, w *fleet.Worker) error {
+	u, err := url.Parse(w.URL)
+	if err != nil {
+		return fmt.Errorf("worker %q: %w", w.ID, err)
+	}
+	port := u.Port()
+	if port == "" {
+		port = u.Scheme
+	}
+	dialer := net.Dialer{Timeout: probeTime}
+	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
+	if err != nil {
+		return fmt.Errorf("worker %q: %w", w.ID, err)
+	}
+	return conn.Close()
 }
 
 // adapters finds the adapter of an engine by its name, and ends them all.
-func adapters() (find func(string) engine.Adapter, closeAll func()) {
-	hosted, external := cpu.New(openai.Config{}), openai.New(openai.Config{})
+func adapters(c openai.Config) (find func(string) engine.Adapter, closeAll func()) {
+	hosted, external := cpu.New(c), openai.New(c)
 	byName := map[string]engine.Adapter{"cpu": hosted, "scripted": hosted, "openai": external}
 	find = func(name string) engine.Adapter { return byName[name] }
 	return find, func() { hosted.Close(); external.Close() }

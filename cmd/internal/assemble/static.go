@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/prefix"
+	"github.com/yardmaster/yardmaster/core/unit"
 )
 
 // staticFleet is a fleet of engines given by URL, without planners: each is
@@ -26,7 +28,8 @@ import (
 type staticFleet struct {
 	client *http.Client
 	urls   []string
-	models [][]string // by engine, as last heard; owned by run
+	models [][]offer   // by engine, as last heard; owned by run
+	silent atomic.Bool // some engine has never been heard
 	view   atomic.Pointer[fleet.View]
 	cancel context.CancelFunc
 	task   sync.WaitGroup
@@ -34,12 +37,13 @@ type staticFleet struct {
 
 const (
 	askEvery   = 5 * time.Second
+	askFirst   = 200 * time.Millisecond // while some engine has never been heard
 	askTimeout = 2 * time.Second
 	maxModels  = 1 << 20 // bytes of an answer
 )
 
 func startStaticFleet(ctx context.Context, p Process, urls []string) *staticFleet {
-	f := &staticFleet{client: &http.Client{Timeout: askTimeout}, models: make([][]string, len(urls))}
+	f := &staticFleet{client: &http.Client{Timeout: askTimeout}, models: make([][]offer, len(urls))}
 	for _, u := range urls {
 		f.urls = append(f.urls, strings.TrimRight(u, "/"))
 	}
@@ -49,7 +53,11 @@ func startStaticFleet(ctx context.Context, p Process, urls []string) *staticFlee
 	f.cancel = cancel
 	f.task.Go(func() {
 		for {
-			timer := p.Clock.NewTimer(askEvery)
+			wait := askEvery
+			if f.silent.Load() {
+				wait = askFirst
+			}
+			timer := p.Clock.NewTimer(wait)
 			select {
 			case <-run.Done():
 				timer.Stop()
@@ -62,38 +70,59 @@ func startStaticFleet(ctx context.Context, p Process, urls []string) *staticFlee
 	return f
 }
 
+// offer is what an engine says of one model it serves.
+type offer struct {
+	name    string
+	context unit.Tokens // longest prompt plus output; 0 is unknown
+}
+
 // ask asks all engines at once and publishes a new view if anything changed.
 func (f *staticFleet) ask(ctx context.Context, p Process) {
-	heard := make([][]string, len(f.urls))
+	heard := make([][]offer, len(f.urls))
 	var asked sync.WaitGroup
 	for i, u := range f.urls {
 		asked.Go(func() {
 			models, err := askModels(ctx, f.client, u)
 			if err != nil {
-				p.Log.Warn("engine does not say which models it serves", "engine", u, "err", err)
+				level := slog.LevelWarn
+				if len(f.models[i]) == 0 && f.silent.Load() { // said once
+					level = slog.LevelDebug
+				}
+				p.Log.Log(ctx, level, "engine does not say which models it serves", "engine", u, "err", err)
 				models = f.models[i]
 			}
 			heard[i] = models
 		})
 	}
 	asked.Wait()
-	if slices.EqualFunc(f.models, heard, slices.Equal[[]string]) {
+	f.silent.Store(slices.ContainsFunc(heard, func(m []offer) bool { return len(m) == 0 }))
+	if slices.EqualFunc(f.models, heard, slices.Equal[[]offer]) {
 		return
 	}
 	f.models = heard
 	var workers []fleet.Worker
 	for i, u := range f.urls {
 		if len(heard[i]) > 0 {
-			workers = append(workers, fleet.Worker{
-				ID: fleet.WorkerID(u), Epoch: 1, Incarnation: u, Role: fleet.RoleBoth,
-				Engine: "openai", Models: heard[i], URL: u,
-			})
+			workers = append(workers, engineAt(u, heard[i]))
 		}
 	}
 	f.view.Store(fleet.NewView(f.view.Load().Index+1, workers))
 }
 
-func askModels(ctx context.Context, client *http.Client, url string) ([]string, error) {
+// engineAt is the engine at u as a worker.
+func engineAt(u string, models []offer) fleet.Worker {
+	w := fleet.Worker{ID: fleet.WorkerID(u), Epoch: 1, Incarnation: u, Role: fleet.RoleBoth, Engine: "openai", URL: u}
+	for _, m := range models {
+		w.Models = append(w.Models, m.name)
+		if c := w.Capacity.MaxContext; c == 0 || m.context > 0 && m.context < c {
+			w.Capacity.MaxContext = m.context
+		}
+	}
+	return w
+}
+
+// askModels is the models an engine serves, base models first.
+func askModels(ctx context.Context, client *http.Client, url string) ([]offer, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/v1/models", http.NoBody)
 	if err != nil {
 		return nil, err
@@ -110,13 +139,20 @@ func askModels(ctx context.Context, client *http.Client, url string) ([]string, 
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("status %d", resp.StatusCode)
 	}
-	var models []string
-	for _, id := range gjson.GetBytes(body, "data.#.id").Array() {
-		if id.Type == gjson.String && id.Str != "" {
-			models = append(models, id.Str)
+	var models, adapters []offer
+	for _, m := range gjson.GetBytes(body, "data").Array() {
+		id := m.Get("id")
+		if id.Type != gjson.String || id.Str == "" {
+			continue
+		}
+		one := offer{name: id.Str, context: unit.Tokens(max(m.Get("max_model_len").Int(), 0))}
+		if m.Get("parent").Str != "" {
+			adapters = append(adapters, one)
+		} else {
+			models = append(models, one)
 		}
 	}
-	return models, nil
+	return append(models, adapters...), nil
 }
 
 func (f *staticFleet) View() *fleet.View { return f.view.Load() }

@@ -49,6 +49,18 @@ type Gateway struct {
 	RequestTimeout    time.Duration
 	FirstTokenTimeout time.Duration
 	IdleTimeout       time.Duration // between two tokens
+	ConnectTimeout    time.Duration
+	QueueTime         time.Duration // longest wait while all workers are busy
+	HoldTime          time.Duration // longest wait while there is no worker
+	QueueSize         int           // requests that wait for one model
+	Attempts          int           // workers a request is offered to
+	RetryPercent      int           // of requests that may be offered again
+	MigrationLimit    int           // of one stream
+	SuspectTime       time.Duration // of a worker's silence
+	Models            []string      // known before a worker serves them
+	MaxStops          int
+	MaxDepth          int
+	MaxHeader         unit.Bytes
 	Heartbeat         time.Duration // SSE comments while nothing arrives; 0: none
 	UnreadyTime       time.Duration // between "not ready" and not accepting
 	DrainTimeout      time.Duration
@@ -148,6 +160,18 @@ func (c *Config) table() []setting {
 		{"gateway.request-timeout", duration(&c.Gateway.RequestTimeout, time.Second, day), "10m", "longest life of a request"},
 		{"gateway.first-token-timeout", duration(&c.Gateway.FirstTokenTimeout, time.Second, day), "5m", "longest wait for an answer's first token"},
 		{"gateway.idle-timeout", duration(&c.Gateway.IdleTimeout, 100*time.Millisecond, day), "2m", "longest silence between two tokens"},
+		{"gateway.connect-timeout", duration(&c.Gateway.ConnectTimeout, 10*time.Millisecond, time.Minute), "2s", "longest wait for a connection to an engine"},
+		{"gateway.queue-time", duration(&c.Gateway.QueueTime, 0, day), "30s", "longest wait for a worker while all are busy; then status 429"},
+		{"gateway.hold-time", duration(&c.Gateway.HoldTime, 0, day), "5s", "longest wait for a worker while there is none, e.g. because the first is starting; then status 503"},
+		{"gateway.queue-size", integer(&c.Gateway.QueueSize, 1, 1<<20), "1024", "most requests that wait for one model; more get status 429"},
+		{"gateway.attempts", integer(&c.Gateway.Attempts, 1, 16), "3", "most workers that a request is offered to"},
+		{"gateway.retry-percent", integer(&c.Gateway.RetryPercent, 0, 100), "20", "requests in a hundred that may be offered to another worker, beyond a burst of 100; 0 allows none"},
+		{"gateway.migration-limit", integer(&c.Gateway.MigrationLimit, 0, 100), "3", "times that a stream whose worker is lost goes on elsewhere, for engines that can; 0 never"},
+		{"gateway.suspect-time", duration(&c.Gateway.SuspectTime, 100*time.Millisecond, day), "5s", "silence of a worker with streams, besides the time its prompts take, after which others are preferred"},
+		{"gateway.model", names(&c.Gateway.Models), "", "models that are known, and waited for, before a worker serves them"},
+		{"gateway.max-stops", integer(&c.Gateway.MaxStops, 1, 4096), "64", "most stop strings of a request"},
+		{"gateway.max-depth", integer(&c.Gateway.MaxDepth, 8, 1024), "128", "deepest nesting of a request body"},
+		{"gateway.max-header", size(&c.Gateway.MaxHeader, 1<<10, 16<<20), "64KiB", "largest request header"},
 		{"gateway.heartbeat", duration(&c.Gateway.Heartbeat, 0, time.Hour), "15s", "interval of SSE comments while an engine is silent; 0 sends none"},
 		{"gateway.unready-time", duration(&c.Gateway.UnreadyTime, 0, time.Hour), "0s", "pause at shutdown between failing /readyz and refusing connections"},
 		{"gateway.drain-timeout", duration(&c.Gateway.DrainTimeout, 0, day), "30s", "time for running requests at shutdown"},

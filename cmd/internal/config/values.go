@@ -14,6 +14,7 @@ import (
 
 	"github.com/yardmaster/yardmaster/core/route"
 	"github.com/yardmaster/yardmaster/core/unit"
+	"github.com/yardmaster/yardmaster/core/wire/edge"
 )
 
 // value is one typed place in a Config.
@@ -184,6 +185,16 @@ func address(place *string, optional bool) value {
 		}
 		return raw, nil
 	}}
+}
+
+// names takes names of models as requests carry them.
+func names(place *[]string) value {
+	return list(place, "NAME", func(raw string) error {
+		if raw == "" || len(raw) > edge.MaxModelName {
+			return fmt.Errorf("a model name has 1 to %d bytes, not %d", edge.MaxModelName, len(raw))
+		}
+		return nil
+	})
 }
 
 func urls(place *[]string) value {

@@ -15,6 +15,9 @@ import (
 // MaxModelName is the longest model name in bytes that a request may carry.
 const MaxModelName = 512
 
+// MaxStops is the most stop strings that a limit can allow.
+const MaxStops = 4096
+
 // DefaultMaxDepth is the nesting that Parse allows when asked for 0.
 const DefaultMaxDepth = 128
 
@@ -35,6 +38,8 @@ type Request struct {
 	// Continuable says that the answer is one stream of plain text that another
 	// engine could go on with: no alternatives, no log probabilities.
 	Continuable bool
+	// Stops is the number of stop strings, counted up to MaxStops+1.
+	Stops int
 	// WantsIDs says that the client asked for token ids.
 	WantsIDs bool
 	// Prompt is the size of the messages, the prompt or the input as JSON text.
@@ -96,11 +101,12 @@ const (
 	fieldN
 	fieldLogprobs
 	fieldReturnIDs
+	fieldStop
 )
 
 var ownedNames = [...]string{
 	"model", "stream", "stream_options", "max_tokens", "max_completion_tokens", "messages", "prompt", "input",
-	"n", "logprobs", "return_token_ids",
+	"n", "logprobs", "return_token_ids", "stop",
 }
 
 // collect walks the top level once. A field of ours that stands there twice is
@@ -153,9 +159,21 @@ func (r *Request) read(f owned) error {
 	}
 	r.MaxTokens = max(positive(f.value[fieldMaxTokens]), positive(f.value[fieldMaxCompletion]))
 	r.Prompt = unit.Bytes(max(len(f.value[fieldMessages].Raw), len(f.value[fieldPrompt].Raw), len(f.value[fieldInput].Raw)))
+	r.Stops = stops(f.value[fieldStop])
 	r.WantsIDs = f.value[fieldReturnIDs].Type == gjson.True
 	r.Continuable = r.Stream && single(f.value[fieldN]) && onePrompt(f.value[fieldPrompt]) && !wanted(f.value[fieldLogprobs])
 	return nil
+}
+
+// stops counts stop strings. Each costs an engine time for every token.
+func stops(v gjson.Result) (n int) {
+	if v.Type == gjson.String {
+		return 1
+	}
+	if v.IsArray() {
+		v.ForEach(func(_, _ gjson.Result) bool { n++; return n <= MaxStops })
+	}
+	return n
 }
 
 // single reports whether n asks for one answer.

@@ -41,10 +41,10 @@ type incarnation struct {
 
 	mu       sync.Mutex
 	stopped  bool
-	conns    map[net.Conn]chan struct{} // closed when the connection stops being idle
-	turn     int                        // next rank to try
-	stale    []byte                     // frozen metrics
-	scripted time.Time                  // when the script in force was set
+	conns    map[net.Conn]struct{}
+	turn     int       // next rank to try
+	stale    []byte    // frozen metrics
+	scripted time.Time // when the script in force was set
 }
 
 func startIncarnation(ctx context.Context, e *Engine, ln net.Listener, number int) (*incarnation, error) {
@@ -52,7 +52,7 @@ func startIncarnation(ctx context.Context, e *Engine, ln net.Listener, number in
 	_, _ = rand.Read(id[:]) // never fails
 	inc := &incarnation{
 		e: e, number: number, id: hex.EncodeToString(id[:]), started: e.opts.Clock.Now(),
-		ln: ln, conns: map[net.Conn]chan struct{}{}, kv: newKVTable(),
+		ln: ln, conns: map[net.Conn]struct{}{}, kv: newKVTable(),
 		peers: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16, DisableCompression: true}},
 	}
 	inc.scripted = inc.started
@@ -72,6 +72,7 @@ func startIncarnation(ctx context.Context, e *Engine, ln net.Listener, number in
 	}
 	inc.server = &http.Server{
 		Handler: inc, ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeader,
+		IdleTimeout: e.play.Load().script.Server.IdleClose.D(), // zero is none
 		BaseContext: func(net.Listener) context.Context { return inc.ctx },
 		ConnState:   inc.connState, ErrorLog: silent(),
 	}
@@ -142,54 +143,35 @@ func (inc *incarnation) isStopped() bool {
 	return inc.stopped
 }
 
-// connState follows connections, so that stop can reset them and idle ones can
-// be closed as the script says.
+// connState follows connections, so that stop can reset them and idle ones end
+// as the script says.
 func (inc *incarnation) connState(c net.Conn, state http.ConnState) {
 	inc.mu.Lock()
 	defer inc.mu.Unlock()
-	if busy := inc.conns[c]; busy != nil && state != http.StateIdle {
-		close(busy)
-		inc.conns[c] = nil
-	}
 	switch state {
 	case http.StateNew:
 		inc.e.record.connected()
-		inc.conns[c] = nil
+		inc.conns[c] = struct{}{}
 		if inc.stopped {
 			reset(c)
 		}
 	case http.StateIdle:
-		inc.idle(c)
+		inc.linger(c, 0)
 	case http.StateClosed:
 		delete(inc.conns, c)
-	case http.StateActive, http.StateHijacked: // a hijacked one is forgotten by its exchange
+	case http.StateActive:
+		inc.linger(c, -1)
+	case http.StateHijacked: // it is forgotten by its exchange
 	}
 }
 
-// idle starts the clock of an idle connection. inc.mu is held.
-func (inc *incarnation) idle(c net.Conn) {
-	script := inc.e.play.Load().script.Server
-	if script.IdleClose <= 0 || inc.stopped {
-		return
+// linger makes closing c a reset (0) or an orderly end (-1), where the script
+// wants idle connections reset. The server closes them after IdleTimeout, but
+// never one on which a request has begun: no real server does.
+func (inc *incarnation) linger(c net.Conn, seconds int) {
+	if t, ok := c.(*net.TCPConn); ok && inc.e.play.Load().script.Server.IdleReset {
+		_ = t.SetLinger(seconds)
 	}
-	busy := make(chan struct{})
-	inc.conns[c] = busy
-	inc.tasks.Go(func() {
-		t := inc.e.opts.Clock.NewTimer(script.IdleClose.D())
-		defer t.Stop()
-		select {
-		case <-t.C():
-		case <-busy:
-			return
-		case <-inc.ctx.Done():
-			return
-		}
-		if script.IdleReset {
-			reset(c)
-		} else {
-			_ = c.Close()
-		}
-	})
 }
 
 func (inc *incarnation) forget(c net.Conn) {

@@ -49,7 +49,7 @@ type LinkSection struct {
 // ServerScript is the behaviour of the HTTP server itself.
 type ServerScript struct {
 	// IdleClose closes a kept-alive connection that has been idle for so long;
-	// zero keeps it.
+	// zero keeps it. It counts at start only.
 	IdleClose Duration `yaml:"idle_close"`
 	// IdleReset closes it with a reset instead.
 	IdleReset bool `yaml:"idle_reset"`

@@ -310,3 +310,52 @@ func BenchmarkPost(b *testing.B) {
 		}
 	}
 }
+
+// Chunks that came together are read together, whatever the split; the end that
+// came with them is told at once.
+func TestChunksThatCameTogether(t *testing.T) {
+	const wire = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n03;x=y\r\ntwo\r\n5\r\nthree\r\n0\r\n\r\n"
+	head := strings.Index(wire, "3\r\n")
+	for cut := 1; cut <= len(wire); cut++ {
+		more, gone := make(chan bool), make(chan bool)
+		addr := rawServer(t, func(c net.Conn, in *bufio.Reader) {
+			_, _ = readRequest(in)
+			_, _ = io.WriteString(c, wire[:cut])
+			<-more
+			_, _ = io.WriteString(c, wire[cut:])
+			<-gone
+			_ = c.Close()
+		})
+		c := New(addr, Config{})
+		if cut < head {
+			close(more) // inside the head, which has to be whole first
+		}
+		resp, err := c.Post(t.Context(), request("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cut >= head {
+			time.AfterFunc(time.Millisecond, func() { close(more) })
+		}
+		body, err := io.ReadAll(resp)
+		if string(body) != "onetwothree" || err != nil {
+			t.Fatalf("cut at %d: %q, %v", cut, body, err)
+		}
+		close(gone)
+		c.Close()
+	}
+	addr := rawServer(t, func(c net.Conn, in *bufio.Reader) {
+		_, _ = readRequest(in)
+		_, _ = io.WriteString(c, strings.Replace(wire, "03;x=y", "3", 1))
+	})
+	c := New(addr, Config{})
+	defer c.Close()
+	resp, err := c.Post(t.Context(), request("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 64)
+	if n, err := resp.Read(b); string(b[:n]) != "onetwothree" || !errors.Is(err, io.EOF) {
+		t.Errorf("one read: %q, %v", b[:n], err)
+	}
+}

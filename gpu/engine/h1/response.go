@@ -184,21 +184,47 @@ func (r *Response) read(p []byte) (int, error) {
 		if r.left == 0 {
 			return 0, io.EOF
 		}
+		n, err := r.conn.in.Read(p[:min(int64(len(p)), r.left)])
+		if r.left -= int64(n); r.left == 0 {
+			err = nil // the next call says io.EOF
+		}
+		return n, err
 	case chunked:
+		return r.readChunks(p)
+	case untilClose:
+	}
+	return r.conn.in.Read(p)
+}
+
+// readChunks reads what has come of one chunk and of those after it, so that
+// events which arrived together leave together. It waits for the first only.
+func (r *Response) readChunks(p []byte) (total int, err error) {
+	for {
 		if r.left == 0 {
+			if total > 0 && !r.nextIsHere() {
+				return total, nil
+			}
 			if err := r.nextChunk(); err != nil {
-				return 0, err
+				return total, err
 			}
 		}
-	case untilClose:
-		return r.conn.in.Read(p)
+		n, err := r.conn.in.Read(p[total:min(int64(len(p)), int64(total)+r.left)])
+		total += n
+		r.left -= int64(n)
+		if err != nil || total == len(p) || r.conn.in.Buffered() == 0 {
+			return total, err
+		}
 	}
-	n, err := r.conn.in.Read(p[:min(int64(len(p)), r.left)])
-	r.left -= int64(n)
-	if err != nil && r.left == 0 && r.framing == byLength {
-		err = nil // the next call says io.EOF
+}
+
+// nextIsHere reports whether nextChunk would not have to wait.
+func (r *Response) nextIsHere() bool {
+	b, _ := r.conn.in.Peek(r.conn.in.Buffered())
+	b, ok := bytes.CutPrefix(b, crlf)
+	if !ok || len(b) == 0 || bytes.IndexByte(b, '\n') < 0 {
+		return false
 	}
-	return n, err
+	return b[0] != '0' || bytes.HasPrefix(b, []byte("0\r\n\r\n"))
 }
 
 // nextChunk reads a chunk's size line, and after the last chunk the trailer,

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/yardmaster/yardmaster/core/clock"
 	"github.com/yardmaster/yardmaster/core/engine"
@@ -33,6 +34,8 @@ type part struct {
 	text string
 	hang bool  // wait for the call's end
 	err  error // fail the read
+
+	after time.Duration // wait first
 }
 
 // script is an engine's behaviour for one call.
@@ -42,8 +45,10 @@ type script struct {
 	status int
 	reason string
 	kv     string
-	plain  bool // JSON, not a stream
-	body   []part
+
+	continues string
+	plain     bool // JSON, not a stream
+	body      []part
 }
 
 func streamOf(parts ...string) script {
@@ -76,6 +81,8 @@ func (b *fakeBody) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	next := &b.parts[0]
+	time.Sleep(next.after)
+	next.after = 0
 	switch {
 	case next.hang:
 		<-b.ctx.Done()
@@ -134,7 +141,7 @@ func (y *yard) Do(ctx context.Context, w *fleet.Worker, c *engine.Call) (*engine
 		y.open--
 		y.mu.Unlock()
 	}}
-	return &engine.Response{Status: s.status, ContentType: contentType, KV: s.kv, Reason: s.reason, Body: body}, nil
+	return &engine.Response{Status: s.status, ContentType: contentType, KV: s.kv, Reason: s.reason, Continues: s.continues, Body: body}, nil
 }
 
 func newYard(t testing.TB, cfg Config, workers ...fleet.Worker) *yard {

@@ -15,8 +15,9 @@ const maxTrail = 1 << 20
 // trail is what a stream's client has been given so far, as tokens, so that
 // another worker can go on from there.
 type trail struct {
-	on    bool     // the engine gives ids, and they are complete
-	shown bool     // events went out
+	on    bool     // the engine gives ids
+	over  bool     // there were more than are kept
+	shown bool     // a chunk went out, if only the role
 	moved int      // migrations so far
 	lists int      // events with ids
 	ids   []uint32 // the output so far
@@ -31,23 +32,23 @@ func (l *Life) trace(events []byte) []byte {
 		return events
 	}
 	rest, ids, lists := edge.TakeIDs(events, t.ids, !l.req.WantsIDs)
-	t.ids = ids
 	t.lists += lists
-	t.on = len(ids) <= maxTrail
+	if t.ids = ids; len(ids) > maxTrail {
+		t.ids, t.over = ids[:0], true
+	}
 	return rest
 }
 
-// mayMigrate reports whether streams of this request may go on elsewhere.
-func (l *Life) mayMigrate() bool {
-	return l.req.Continuable && l.trail.moved < l.d.cfg.Migrations
-}
+// asksIDs reports whether the engine is asked for the ids that a continuation
+// needs.
+func (l *Life) asksIDs() bool { return l.req.Continuable && l.d.cfg.Migrations > 0 }
 
 // lost reports whether err, which ended a stream, means that its worker is gone
 // while another could go on: every token that was shown is known, and no end
 // was.
 func (l *Life) lost(err error) bool {
 	t := &l.trail
-	if !t.on || !l.mayMigrate() || l.watch.Finished || t.lists < l.watch.Tokens {
+	if !t.on || t.over || t.moved >= l.d.cfg.Migrations || l.watch.Finished || t.lists < l.watch.Tokens {
 		return false
 	}
 	e, ok := errors.AsType[*errs.Error](err)

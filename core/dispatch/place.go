@@ -112,7 +112,7 @@ func (l *Life) explain(p *placed) {
 func (l *Life) call(p *placed) *engine.Call {
 	c := &engine.Call{
 		RequestID: l.req.ID, Path: l.req.Path, Body: l.body(), Stream: l.req.Stream, Trace: l.req.Trace,
-		TokenIDs: l.req.Continuable && l.d.cfg.Migrations > 0,
+		TokenIDs: l.asksIDs(),
 	}
 	if p.Path == route.Disaggregated {
 		c.Leg, c.TransferID, c.Peer = engine.Decode, p.transfer, p.Prefiller()

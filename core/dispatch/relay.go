@@ -105,7 +105,7 @@ func (l *Life) relay(ctx context.Context, resp *engine.Response) error {
 		return &errs.Error{Kind: errs.Upstream, Client: "the engine did not answer with a stream", Code: "bad_answer"}
 	}
 	l.dog.expect(l.d.deps.Clock.Now(), l.d.cfg.Deadlines.FirstToken, stageFirstToken)
-	l.trail.on = l.mayMigrate() && resp.Continues != ""
+	l.trail.on = l.asksIDs() && resp.Continues != ""
 	if err := l.begin(Head{Status: resp.Status, ContentType: resp.ContentType, Stream: true, Placement: l.placement}); err != nil {
 		return err
 	}
@@ -158,6 +158,8 @@ func (l *Life) forward(r *eventstream.Reader) (done bool, err error) {
 				return false, err
 			}
 			l.dropped = true
+		} else if e.Data != nil {
+			l.trail.shown = true
 		}
 		if sight.Token {
 			l.token(now)
@@ -199,7 +201,6 @@ func (l *Life) before(r *eventstream.Reader, last []byte) []byte {
 		l.dropped = false
 		b = bytes.TrimPrefix(b, []byte("\n"))
 	}
-	l.trail.shown = l.trail.shown || len(b) > 0
 	return l.trace(b)
 }
 

@@ -24,8 +24,9 @@ import (
 //go:embed python node
 var sources embed.FS
 
-// installTime bounds an installation.
-const installTime = 5 * time.Minute
+// installTime bounds an installation. The Go client alone takes minutes to
+// compile where nothing of it is in the build cache.
+const installTime = 15 * time.Minute
 
 func preparePython(ctx context.Context, o *options, work string) (command, env []string, client string, err error) {
 	python, err := tool("python3")

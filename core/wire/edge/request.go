@@ -2,6 +2,7 @@ package edge
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -69,18 +70,18 @@ func Parse(body []byte, maxDepth int) (*Request, error) {
 		return nil, bad("", "the request body is not a JSON object")
 	}
 	r := &Request{Body: body}
-	fields, err := collect(root)
-	if err != nil {
+	var fields owned
+	if err := fields.collect(root); err != nil {
 		return nil, err
 	}
 	if fields.internal {
 		r.Body = without(root, body)
-		root = gjson.Parse(text(r.Body))
-		if fields, err = collect(root); err != nil {
+		fields = owned{}
+		if err := fields.collect(gjson.Parse(text(r.Body))); err != nil {
 			return nil, err
 		}
 	}
-	return r, r.read(fields)
+	return r, r.read(&fields)
 }
 
 // owned are the values of the fields the gateway reads, by place in ownedNames.
@@ -112,29 +113,27 @@ var ownedNames = [...]string{
 // collect walks the top level once. A field of ours that stands there twice is
 // refused: engine and gateway might each believe another one. (For the internal
 // fields it does not matter, all are taken out.)
-func collect(root gjson.Result) (owned, error) {
-	var f owned
+func (f *owned) collect(root gjson.Result) error {
 	var err error
 	root.ForEach(func(key, value gjson.Result) bool {
 		name := key.Str
 		f.internal = f.internal || internalField(name)
-		for i := range ownedNames {
-			if ownedNames[i] != name {
-				continue
-			}
-			if f.value[i].Exists() {
-				err = bad(ownedNames[i], "the field %q occurs twice", ownedNames[i])
-				return false
-			}
-			f.value[i] = value
+		i := slices.Index(ownedNames[:], name)
+		if i < 0 {
+			return true
 		}
+		if f.value[i].Exists() {
+			err = bad(ownedNames[i], "the field %q occurs twice", ownedNames[i])
+			return false
+		}
+		f.value[i] = value
 		return true
 	})
-	return f, err
+	return err
 }
 
-func (r *Request) read(f owned) error {
-	model := f.value[fieldModel]
+func (r *Request) read(f *owned) error {
+	model := &f.value[fieldModel]
 	switch {
 	case !model.Exists() || model.Type == gjson.Null:
 		return bad("model", "the field \"model\" is missing")
@@ -144,17 +143,17 @@ func (r *Request) read(f owned) error {
 		return bad("model", "the model name is longer than %d bytes", MaxModelName)
 	}
 	r.Model = strings.Clone(model.Str) // it outlives the body
-	stream := f.value[fieldStream]
+	stream := &f.value[fieldStream]
 	if stream.Exists() && stream.Type != gjson.Null && !stream.IsBool() {
 		return bad("stream", "the field \"stream\" is not true or false")
 	}
 	r.Stream = stream.Type == gjson.True
-	options := f.value[fieldOptions]
+	options := &f.value[fieldOptions]
 	if options.Exists() {
 		if options.Type != gjson.Null && !options.IsObject() {
 			return bad("stream_options", "the field \"stream_options\" is not an object")
 		}
-		r.options = spanOf(options)
+		r.options = spanOf(*options)
 		r.WantsUsage = r.Stream && options.Get("include_usage").Type == gjson.True
 	}
 	r.MaxTokens = max(positive(f.value[fieldMaxTokens]), positive(f.value[fieldMaxCompletion]))

@@ -136,13 +136,27 @@ func Answer(body []byte) (u Usage, ok bool, err *errs.Error) {
 	if !ok {
 		return Usage{}, false, nil
 	}
-	if err = failure(root); err != nil {
-		return Usage{}, true, err
-	}
-	for _, reason := range root.Get("choices.#.finish_reason").Array() {
-		if failedReason(reason.Str) {
-			err = &errs.Error{Kind: errs.Upstream, Client: "the engine ended the generation with an error", Code: "generation_failed"}
+	failing := false
+	root.ForEach(func(key, value gjson.Result) bool {
+		switch key.Str {
+		case "error", "object":
+			failing = failing || key.Str == "error" || value.Str == "error"
+		case "usage":
+			u = usageOf(value)
+		case "choices":
+			value.ForEach(func(_, choice gjson.Result) bool {
+				if failedReason(choice.Get("finish_reason").Str) {
+					err = &errs.Error{Kind: errs.Upstream, Client: "the engine ended the generation with an error", Code: "generation_failed"}
+				}
+				return true
+			})
+		}
+		return true
+	})
+	if failing {
+		if e := failure(root); e != nil {
+			return Usage{}, true, e
 		}
 	}
-	return usageOf(root.Get("usage")), true, err
+	return u, true, err
 }

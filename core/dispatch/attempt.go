@@ -40,7 +40,7 @@ const (
 // attempt offers the request to the worker it was placed on. Unless the verdict
 // is over, err is why it did not end there.
 func (l *Life) attempt(ctx context.Context, p *placed) (verdict, error) {
-	l.reserved, l.output = p.serve, false
+	l.reserved, l.server, l.output = p.serve, p.slot(), false
 	defer l.d.lobby.Stir()
 	defer p.serve.Close()
 	legCtx := ctx
@@ -156,9 +156,12 @@ func (l *Life) undelivered(ctx context.Context, p *placed, err error) (verdict, 
 	case errors.Is(err, engine.ErrConnect):
 		l.eject(p.slot(), reasonConnect)
 		return l.next(p, noCapacity("no worker for this model can be reached", err))
+	case l.lostUnseen(p):
+		err = broken(err)
+		l.onward(p, err)
+		return onward, err
 	case l.begun: // another worker may still go on
-		l.tried = append(l.tried, p.slot().Key)
-		return elsewhere, broken(err)
+		return l.next(p, broken(err))
 	}
 	return over, broken(err)
 }

@@ -126,6 +126,7 @@ type Life struct {
 	firstAt    time.Time // of the first token
 	lastAt     time.Time // of the last token
 	reserved   *load.Reservation
+	server     *load.Slot // of the present attempt
 	legs       *legs      // of the present attempt, when disaggregated
 	vigil      load.Vigil // of the present attempt's stream
 	output     bool       // the present attempt has given output

@@ -55,6 +55,13 @@ func (l *Life) lost(err error) bool {
 	return ok && (e.Code == codeBroken || e.Code == codeTruncated || e.Code == engine.ReasonDraining)
 }
 
+// lostUnseen reports whether a worker that was lost before its status may be
+// replaced: its engine is one of those whose streams go on elsewhere, so that the
+// stream may as well begin elsewhere.
+func (l *Life) lostUnseen(p *placed) bool {
+	return l.asksIDs() && l.trail.moved < l.d.cfg.Migrations && p.slot().CanContinue()
+}
+
 // onward prepares the request to be continued by another worker.
 func (l *Life) onward(p *placed, err error) {
 	l.trail.moved++
@@ -66,7 +73,7 @@ func (l *Life) onward(p *placed, err error) {
 
 // body is what the next worker gets.
 func (l *Life) body() []byte {
-	if l.trail.lost == nil || !l.trail.shown {
+	if !l.trail.shown {
 		return l.req.Body
 	}
 	return l.req.Continuation(l.trail.ids)
@@ -75,7 +82,7 @@ func (l *Life) body() []byte {
 // continues reports whether resp goes on where the stream was lost, as far as
 // the engine says. An engine that ignored the request would begin anew.
 func (l *Life) continues(resp *engine.Response) bool {
-	if l.trail.lost == nil || !l.trail.shown {
+	if !l.trail.shown {
 		return true
 	}
 	return resp.Continues == strconv.Itoa(len(l.trail.ids))

@@ -153,6 +153,31 @@ func TestMigrationGoesOn(t *testing.T) {
 	}
 }
 
+// A worker that dies before its status is replaced like one that dies after it,
+// once its engine is known.
+func TestMigrationBeforeTheStatus(t *testing.T) {
+	y := newYard(t, Config{}, fleet.Worker{ID: "a"}, fleet.Worker{ID: "b"})
+	s := &teller{}
+	y.play = s.play
+	for range 30 { // both have shown what they can
+		y.serve(t.Context(), shortStream, &sink{})
+	}
+	died := false
+	y.play = func(w fleet.WorkerID, c *engine.Call) script {
+		if !died {
+			died = true
+			return script{err: fmt.Errorf("%w: reset", engine.ErrBroken)}
+		}
+		return s.play(w, c)
+	}
+	var got sink
+	o := y.serve(t.Context(), shortStream, &got)
+	if text, roles := story(got.got.String()); o.Err != nil || text != whole() || roles != 1 || o.Placement.Migrations != 1 {
+		t.Errorf("%v, %d migrations: %q", o.Err, o.Placement.Migrations, text)
+	}
+	y.balanced()
+}
+
 // What cannot be continued faithfully is not continued at all.
 func TestNoMigration(t *testing.T) {
 	broken := []cut{{4, 0}}

@@ -105,7 +105,9 @@ func (l *Life) relay(ctx context.Context, resp *engine.Response) error {
 		return &errs.Error{Kind: errs.Upstream, Client: "the engine did not answer with a stream", Code: "bad_answer"}
 	}
 	l.dog.expect(l.d.deps.Clock.Now(), l.d.cfg.Deadlines.FirstToken, stageFirstToken)
-	l.trail.on = l.asksIDs() && resp.Continues != ""
+	if l.trail.on = l.asksIDs() && resp.Continues != ""; l.trail.on {
+		l.server.Continuing()
+	}
 	if err := l.begin(Head{Status: resp.Status, ContentType: resp.ContentType, Stream: true, Placement: l.placement}); err != nil {
 		return err
 	}

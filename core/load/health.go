@@ -32,6 +32,7 @@ type health struct {
 	patience time.Duration
 	limit    int64 // requests in flight from which it is full; 0 is never
 	doubts   measure.Counter
+	able     atomic.Bool // it can continue streams
 
 	refused  atomic.Int64 // until when, unix nanoseconds
 	refusals atomic.Int64 // in a row
@@ -89,6 +90,16 @@ func (s *Slot) alive(now time.Time) {
 		s.health.doubted.Store(false)
 	}
 }
+
+// Continuing says that the incarnation's engine can continue streams.
+func (s *Slot) Continuing() {
+	if !s.health.able.Load() {
+		s.health.able.Store(true)
+	}
+}
+
+// CanContinue reports whether Continuing was said.
+func (s *Slot) CanContinue() bool { return s.health.able.Load() }
 
 // Doubted reports whether the incarnation has streams and gave no token for
 // longer than its patience and its queued prompts explain. A doubted worker gets

@@ -75,6 +75,11 @@ func (t *Table) slot(key Key, w *fleet.Worker) *Slot {
 		for p := range phases {
 			s.gauges[p] = t.registry.Gauge(measure.WorkerInFlight, string(key.ID), p.String())
 		}
+		for other, old := range t.slots {
+			if other.ID == key.ID && old.CanContinue() { // so did its engine before the restart
+				s.Continuing()
+			}
+		}
 		t.slots[key] = s
 	}
 	return s

@@ -72,8 +72,8 @@ func TestKill(t *testing.T) {
 	askers.Wait()
 	seen.log(t)
 	t.Logf("killed: %v", k.done)
-	if seen.count("whole") == 0 || seen.count("moved") == 0 || seen.count("fault") == 0 {
-		t.Error("the test did not see whole answers, moved KV and faults; it proved nothing")
+	if seen.count("whole") == 0 || seen.count("moved") == 0 || seen.count("recomputed") == 0 {
+		t.Error("the test did not see whole answers, moved KV and recomputed prompts; it proved nothing")
 	}
 	s.idle(t, c)
 	after := complete(t.Context(), c, s.Gateway.URL(), s.Model(), lot.prompts[0], answerTokens)

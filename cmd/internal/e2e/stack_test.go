@@ -32,6 +32,7 @@ import (
 type stack struct {
 	*assemble.Dev                   // its gateway disaggregates whatever it can
 	aggregating   *assemble.Gateway // never disaggregates; the same fleet
+	counts        *measure.Registry // of the aggregating gateway
 	process       assemble.Process
 	logs          *journal
 }
@@ -101,6 +102,7 @@ func startStack(t *testing.T, workers ...assemble.DevWorker) *stack {
 	c.Gateway.Disaggregate = "never"
 	own := s.process
 	own.Registry = &measure.Registry{}
+	s.counts = own.Registry
 	s.aggregating, err = assemble.StartGateway(t.Context(), own, c.Gateway, s.Planner)
 	if err != nil {
 		t.Fatal(err)

@@ -32,15 +32,16 @@ func (p Phase) String() string { return [...]string{"prefill", "decode"}[p] }
 // Slot is what this gateway has going on with one incarnation. It is safe for
 // concurrent use.
 type Slot struct {
-	Key      Key
+	// What every decision reads comes first, in as few cache lines as can be.
 	requests [phases]atomic.Int64
-	prompt   atomic.Int64 // tokens of prompts not computed yet
-	context  atomic.Int64 // tokens of KV that requests in flight added
-	gauges   [phases]measure.Gauge
-	ejected  ejection
-	heard    heard
+	prompt   atomic.Int64  // tokens of prompts not computed yet
+	context  atomic.Int64  // tokens of KV that requests in flight added
 	assigned atomic.Uint64 // bits of a float64
+	heard    heard
+	ejected  ejection
 	health   health
+	Key      Key
+	gauges   [phases]measure.Gauge
 }
 
 // Requests is the number of requests in flight in phase p.
@@ -174,8 +175,8 @@ func (s *Slot) Fade(by float64) { s.assigned.Store(math.Float64bits(s.Assigned()
 // heard is what a worker last said of its load, with what this gateway had on
 // it at that moment.
 type heard struct {
-	at      atomic.Int64 // unix nanoseconds of the sample; 0 is never
 	foreign atomic.Int64 // requests of others then
+	at      atomic.Int64 // unix nanoseconds of the sample; 0 is never
 }
 
 // Hear takes in a worker's own word of at, unless it is not newer than the last:

@@ -16,6 +16,9 @@ type Hits struct {
 	Workers []Worker
 
 	alive []aliveSlot
+	// live has the bits of the alive slots, laid out as a row of holders, when there
+	// were many to begin with; else it is empty.
+	live []uint64
 }
 
 // aliveSlot is a worker whose hit has not ended yet.
@@ -36,7 +39,7 @@ func (h *Hits) reset(workers int) {
 	for _, w := range h.Workers {
 		h.Blocks[w] = 0
 	}
-	h.Workers, h.alive = h.Workers[:0], h.alive[:0]
+	h.Workers, h.alive, h.live = h.Workers[:0], h.alive[:0], h.live[:0]
 	if len(h.Blocks) < workers {
 		h.Blocks = make([]int32, workers)
 	}
@@ -45,6 +48,9 @@ func (h *Hits) reset(workers int) {
 // end closes the hit of the alive worker i at blocks blocks.
 func (h *Hits) end(i, blocks int) {
 	h.Blocks[h.alive[i].worker] = int32(blocks)
+	if s := h.alive[i].slot; len(h.live) > 0 {
+		h.live[s/64] &^= 1 << (s % 64)
+	}
 	h.alive[i] = h.alive[len(h.alive)-1]
 	h.alive = h.alive[:len(h.alive)-1]
 }
@@ -140,6 +146,12 @@ func (x *Index) begin(h *Hits, a, b uint64) bool {
 			x.enliven(h, uint16(64*i+bits.TrailingZeros64(word)))
 		}
 	}
+	if len(h.alive) > len(row) {
+		h.live = append(h.live, make([]uint64, len(row))...)
+		for _, a := range h.alive {
+			h.live[a.slot/64] |= 1 << (a.slot % 64)
+		}
+	}
 	return len(h.alive) > 0
 }
 
@@ -155,6 +167,9 @@ func (x *Index) enliven(h *Hits, s uint16) {
 func (x *Index) narrowHits(h *Hits, a, b uint64, i int) {
 	if a&inRow != 0 {
 		row := x.readRow(a)
+		if len(h.live) > 0 && len(h.alive) > len(row) && holdsAll(row, h.live) {
+			return
+		}
 		for k := len(h.alive) - 1; k >= 0; k-- {
 			if s := h.alive[k].slot; atomic.LoadUint64(&row[s/64])>>(s%64)&1 == 0 {
 				h.end(k, i)
@@ -167,6 +182,15 @@ func (x *Index) narrowHits(h *Hits, a, b uint64, i int) {
 			h.end(k, i)
 		}
 	}
+}
+
+// holdsAll reports whether a row has all of the slots.
+func holdsAll(row, slots []uint64) bool {
+	var missing uint64
+	for i := range min(len(row), len(slots)) {
+		missing |= slots[i] &^ atomic.LoadUint64(&row[i])
+	}
+	return missing == 0
 }
 
 func (x *Index) readRow(a uint64) []uint64 {

@@ -26,13 +26,16 @@ type Columns struct {
 	Siblings []float64 // InFlight that share half the hit or more; 0 where InFlight is below fewSiblings
 	Share    []float64 // work given lately, over the candidates' mean; 0 when none got any
 
+	n       int       // candidates so far, while the columns are filled
 	scratch []float64 // of Blend
 }
 
-func (c *Columns) reset() {
-	c.Worker, c.Key = c.Worker[:0], c.Key[:0]
+// reset makes room for up to n candidates.
+func (c *Columns) reset(n int) {
+	c.n = 0
+	c.Worker, c.Key = slices.Grow(c.Worker[:0], n)[:n], slices.Grow(c.Key[:0], n)[:n]
 	for _, f := range c.floats() {
-		*f = (*f)[:0]
+		*f = slices.Grow((*f)[:0], n)[:n]
 	}
 	c.scratch = c.scratch[:0]
 }
@@ -50,38 +53,43 @@ const fewSiblings = 4
 
 // add appends the worker at place i.
 func (c *Columns) add(i int32, slot *load.Slot, f *facts, l *lookup) {
-	own, hit, siblings := float64(slot.InFlight()), l.hit(f), 0
+	k := c.n
+	c.n++
+	own, hit := float64(slot.InFlight()), l.hit(f)
+	c.Siblings[k] = 0
 	if own >= fewSiblings && hit > 0 {
-		siblings = l.crowd.of(l.chain, int(hit/l.blockTokens), f.key)
+		c.Siblings[k] = float64(l.crowd.of(l.chain, int(hit/l.blockTokens), f.key))
 	}
-	c.Worker, c.Key = append(c.Worker, i), append(c.Key, f.key)
-	c.InFlight = append(c.InFlight, own)
-	c.Requests = append(c.Requests, own+float64(slot.Foreign()))
-	c.Queued = append(c.Queued, float64(slot.QueuedPrompt()))
-	c.Hit = append(c.Hit, hit)
+	c.Worker[k], c.Key[k] = i, f.key
+	c.InFlight[k], c.Hit[k] = own, hit
+	c.Requests[k] = own + float64(slot.Foreign())
+	c.Queued[k] = float64(slot.QueuedPrompt())
 	// The worker's own word is older than this gateway's requests.
-	c.Active = append(c.Active, max(f.active, float64(slot.Context())/l.blockTokens))
-	c.Capacity = append(c.Capacity, f.capacity)
-	c.Running, c.Waiting = append(c.Running, f.running), append(c.Waiting, f.waiting)
-	c.Rate = append(c.Rate, f.rate)
-	c.Siblings = append(c.Siblings, float64(siblings))
-	c.Share = append(c.Share, slot.Assigned())
+	c.Active[k] = max(f.active, float64(slot.Context())/l.blockTokens)
+	c.Capacity[k], c.Running[k], c.Waiting[k], c.Rate[k] = f.capacity, f.running, f.waiting, f.rate
+	c.Share[k] = slot.Assigned()
 }
 
-// complete turns work given into shares.
-func (c *Columns) complete() {
+// complete ends the filling: it turns work given into shares, and returns the
+// number of candidates.
+func (c *Columns) complete() int {
+	c.Worker, c.Key = c.Worker[:c.n], c.Key[:c.n]
+	for _, f := range c.floats() {
+		*f = (*f)[:c.n]
+	}
 	var sum float64
 	for _, v := range c.Share {
 		sum += v
 	}
 	if sum <= 0 {
 		clear(c.Share)
-		return
+		return c.n
 	}
-	scale := float64(len(c.Share)) / sum
+	scale := float64(c.n) / sum
 	for i := range c.Share {
 		c.Share[i] *= scale
 	}
+	return c.n
 }
 
 // column takes n numbers of scratch space, which last until the decision is made.

@@ -31,6 +31,7 @@ type play struct {
 	step    time.Duration // between two tokens
 	output  int           // tokens of an answer
 
+	chains         [][]prefix.Hash // as sent
 	ttft           []time.Duration // in the order of the first tokens
 	prompt, cached int64           // tokens
 }
@@ -105,6 +106,7 @@ func (p *play) run() {
 // send routes a call as dispatch does.
 func (p *play) send(c *call) {
 	c.at = p.now
+	p.chains = append(p.chains, c.chain)
 	q := Query{Model: "m", Prompt: c.tokens, Chain: c.chain, BlockTokens: playBlock, Turn: p.turn, Now: p.now}
 	p.turn++
 	d, err := p.router.Decide(&q, p.table.Columns(p.view), p.samples, Caches{Guess: p.tracker.Table()})

@@ -29,7 +29,7 @@ type Query struct {
 	Chain       []prefix.Hash
 	BlockTokens unit.Tokens
 	Turn        uint64 // a number that rises with each decision for the model
-	Draw        uint64 // a random number; Decide fills it in
+	Draw        uint64 // a random number, for policies; Decide draws it
 	Now         time.Time
 	// Tried are incarnations that did not take this request. They are not asked
 	// again.
@@ -102,11 +102,15 @@ func (d *Decision) Prefiller() *fleet.Worker {
 // ones before it.
 type Router struct {
 	cfg     Config
+	policy  string // its name
+	query   Query  // the present one
 	rng     *rand.Rand
 	aligned aligned
 	lookup  lookup
 	overlay *prefix.Overlay
 	phases  [2]phase
+	// assigned is the work given since the workers' shares last faded.
+	assigned float64
 }
 
 // phase is the last choice of one kind: who was asked, and what they cost.
@@ -139,7 +143,7 @@ const (
 func New(c Config) *Router {
 	c = c.withDefaults()
 	return &Router{
-		cfg: c, rng: rand.New(rand.NewPCG(c.Seed, c.Seed^0x9e3779b97f4a7c15)), //nolint:gosec // ties need no secrecy
+		cfg: c, policy: c.Policy.Name(), rng: rand.New(rand.NewPCG(c.Seed, c.Seed^0x9e3779b97f4a7c15)), //nolint:gosec // ties need no secrecy
 		overlay: prefix.NewOverlay(overlayTTL, overlayBudget),
 	}
 }
@@ -155,16 +159,18 @@ const (
 // Decide places q among the workers of lined's view. samples may be nil.
 // Errors are ErrUnknownModel or ErrNoWorker. The caller reserves and calls
 // [Router.Commit] before the next decision.
-func (r *Router) Decide(q *Query, lined *load.Columns, samples *fleet.Samples, caches Caches) (Decision, error) {
+func (r *Router) Decide(query *Query, lined *load.Columns, samples *fleet.Samples, caches Caches) (Decision, error) {
 	d := Decision{
-		View: lined.View, Slots: lined.Slots, Policy: r.cfg.Policy.Name(),
+		View: lined.View, Slots: lined.Slots, Policy: r.policy,
 		Prefill: None, NextPrefill: None,
 	}
 	r.phases[prefilling].asked = false
-	workers := lined.View.Serving(q.Model)
+	workers := lined.View.Serving(query.Model)
 	if len(workers) == 0 {
 		return d, ErrUnknownModel
 	}
+	r.query = *query // policies get a copy, so that the caller's need not be on the heap
+	q := &r.query
 	q.Draw = r.rng.Uint64()
 	r.aligned.follow(lined, samples, caches, r.overlay.Forget)
 	r.lookup.ask(&r.aligned, r.overlay, q)
@@ -193,7 +199,7 @@ func (r *Router) hit(worker int) unit.Tokens {
 func (r *Router) choose(kind int, q *Query, lined *load.Columns, workers []int32, takes func(*fleet.Worker) bool, ejectedToo bool) (best, next int) {
 	p := &r.phases[kind]
 	p.asked = true
-	p.columns.reset()
+	p.columns.reset(len(workers))
 	p.vetoed = p.vetoed[:0]
 	for _, i := range workers {
 		w, slot := &lined.View.Workers[i], lined.Slots[i]
@@ -206,12 +212,11 @@ func (r *Router) choose(kind int, q *Query, lined *load.Columns, workers []int32
 		}
 		p.columns.add(i, slot, &r.aligned.facts[i], &r.lookup)
 	}
-	n := len(p.columns.Worker)
+	n := p.columns.complete()
 	p.cost = slices.Grow(p.cost[:0], n)[:n]
 	if n == 0 {
 		return None, None
 	}
-	p.columns.complete()
 	r.cfg.Policy.Score(q, &p.columns, p.cost)
 	best, next = r.pick(p.cost)
 	return p.columns.place(best), p.columns.place(next)
@@ -260,6 +265,9 @@ const (
 	// assignedMemory is how much work, in tokens for each worker, makes what was
 	// given before count for 1/e: about what fills a cache once.
 	assignedMemory = 1 << 18
+	// fadeEach is how much of that is let go by between two fadings, which touch
+	// every worker.
+	fadeEach = 1. / 64
 )
 
 // assign counts the work a worker is given: the prompt's uncached tokens, unless
@@ -269,10 +277,13 @@ func (r *Router) assign(q *Query, d *Decision, worker int, hit unit.Tokens, move
 	if !moved {
 		tokens += float64(max(q.Prompt-hit, 0))
 	}
-	workers := d.View.Serving(q.Model)
-	fade := math.Exp(-tokens / (assignedMemory * float64(len(workers))))
-	for _, i := range workers {
-		d.Slots[i].Fade(fade)
+	memory := assignedMemory * float64(len(d.Slots))
+	if r.assigned += tokens; r.assigned > fadeEach*memory {
+		fade := math.Exp(-r.assigned / memory)
+		for _, slot := range d.Slots {
+			slot.Fade(fade)
+		}
+		r.assigned = 0
 	}
 	d.Slots[worker].Assign(tokens)
 }

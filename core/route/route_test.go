@@ -11,6 +11,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/load"
 	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/core/prefix"
 	"github.com/yardmaster/yardmaster/core/unit"
 )
 
@@ -259,36 +260,111 @@ func TestValidateReportsEverything(t *testing.T) {
 func bigYard(n int) *yard {
 	var workers []fleet.Worker
 	for i := range n {
-		role := fleet.RoleDecode
-		if i%2 == 0 {
-			role = fleet.RolePrefill
-		}
-		workers = append(workers, fleet.Worker{ID: fleet.WorkerID(fmt.Sprintf("w%03d", i)), Role: role, Compat: "c", Transfer: "t"})
+		workers = append(workers, fleet.Worker{ID: fleet.WorkerID(fmt.Sprintf("w%03d", i)), Role: fleet.RoleBoth, Compat: "c", Transfer: "t"})
 	}
 	return newYard(workers...)
 }
 
-func TestDecideDoesNotAllocate(t *testing.T) {
-	y := bigYard(64)
-	r := New(Config{})
-	q := &Query{Model: "m", Prompt: 1000, Now: start}
-	lined := y.lined()
-	if n := testing.AllocsPerRun(100, func() {
-		if _, err := r.Decide(q, lined, nil, Caches{}); err != nil {
-			t.Fatal(err)
+// known makes a yard of 256 workers whose caches events tell, and prompts of 512
+// blocks that some of them hold, all of it or its beginning.
+func known(tb testing.TB) (*yard, Caches, [][]prefix.Hash) {
+	tb.Helper()
+	y := bigYard(256)
+	state := prefix.NewState(prefix.Options{})
+	prompts := make([][]prefix.Hash, 64)
+	for i := range prompts {
+		prompts[i] = text(i, 512)
+		copy(prompts[i], text(-1, 64)) // all begin alike
+	}
+	for i, w := range y.view.Workers {
+		frame := prefix.Frame{Kind: prefix.FrameAttach, Worker: w.ID, Epoch: w.Epoch}
+		if out := state.Apply(&frame); out != prefix.Applied {
+			tb.Fatal(out)
 		}
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
+		row, _ := state.Table().Find(w.ID, w.Epoch)
+		for k := range prompts {
+			if (i+k)%32 == 0 {
+				state.Table().Index.Store(row.Worker, prompts[k][:128+(i*k)%384])
+			}
+		}
+	}
+	return y, Caches{Events: state.Table()}, prompts
+}
+
+// A decision allocates nothing, look-up, speculation and explanation included.
+func TestDecideDoesNotAllocate(t *testing.T) {
+	y, caches, prompts := known(t)
+	samples := samplesOf(y)
+	for _, policy := range append(Policies(), Blend{[]Weighted{{Sticky{}, 1}, {LMetric{}, 1}}}) {
+		r := New(Config{Policy: policy})
+		lined := y.lined()
+		var e Explanation
+		i := 0
+		decide := func() {
+			i++
+			q := &Query{Model: "m", Prompt: 8192, Chain: prompts[i%len(prompts)], BlockTokens: 16, Now: start}
+			d, err := r.Decide(q, lined, samples, caches)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := r.Commit(q, &d)
+			r.Explain(&d, &e)
+			p.Leave()
+		}
+		for range 3 * len(prompts) {
+			decide() // scratch grows
+		}
+		for i := range lined.Slots { // the overlay grows no more
+			for _, chain := range prompts {
+				r.overlay.Add(prefix.Worker(i), chain, start)
+			}
+		}
+		if n := testing.AllocsPerRun(100, decide); n != 0 {
+			t.Errorf("%s: %v allocations", policy.Name(), n)
+		}
 	}
 }
 
-func BenchmarkDecide256(b *testing.B) {
-	y := bigYard(256)
-	r := New(Config{})
-	q := &Query{Model: "m", Prompt: 1000, Now: start}
-	lined := y.lined()
-	b.ReportAllocs()
-	for b.Loop() {
-		_, _ = r.Decide(q, lined, nil, Caches{})
+// samplesOf has a word of every worker.
+func samplesOf(y *yard) *fleet.Samples {
+	var out []fleet.Sample
+	for _, w := range y.view.Workers {
+		out = append(out, fleet.Sample{ID: w.ID, Epoch: w.Epoch, At: start, Stats: fleet.Stats{
+			Running: fleet.Report(3), Waiting: fleet.Report(0), PrefillTokensPerSecond: fleet.Report(1e4),
+		}})
+	}
+	return fleet.NewSamples(out)
+}
+
+// BenchmarkDecide is a decision among 256 workers for a prompt of 512 blocks,
+// some of which 8 of them hold, with the look-up and the choice of the path.
+func BenchmarkDecide(b *testing.B) {
+	y, caches, prompts := known(b)
+	samples := samplesOf(y)
+	for i, slot := range y.lined().Slots {
+		for range i % 6 {
+			slot.Reserve(load.Prefill, load.Work{Prompt: 100})
+		}
+	}
+	for _, overlay := range []bool{false, true} {
+		for _, policy := range Policies() {
+			b.Run(fmt.Sprintf("%s/overlay=%v", policy.Name(), overlay), func(b *testing.B) {
+				r := New(Config{Policy: policy, Mode: Never})
+				lined := y.lined()
+				i := 0
+				b.ReportAllocs()
+				for b.Loop() {
+					i++
+					q := &Query{Model: "m", Prompt: 8192, Chain: prompts[i%len(prompts)], BlockTokens: 16, Now: start}
+					d, err := r.Decide(q, lined, samples, caches)
+					if err != nil {
+						b.Fatal(err)
+					}
+					if overlay && i <= len(prompts) {
+						r.speculate(q, d.Serve)
+					}
+				}
+			})
+		}
 	}
 }

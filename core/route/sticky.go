@@ -23,13 +23,13 @@ import (
 type Sticky struct {
 	// Hold is how much queueing, in tokens, a token held is worth; 0 means 20.
 	Hold float64
-	// Crowd is described above; 0 means 5.
+	// Crowd is described above; 0 means 6.
 	Crowd float64
 	// RequestTokens is what a request in flight counts as, in prompt tokens; 0
 	// means 128.
 	RequestTokens float64
-	// Balance is what the mean share of recent work counts as, in prompt tokens, for
-	// a prompt of which the worker holds nothing; 0 means 2048.
+	// Balance bounds what the mean share of recent work counts as: the tokens that
+	// the worker's cache would gain, but no more than these; 0 means 2048.
 	Balance float64
 	// MaxWait bounds the queueing that affinity is worth; 0 means 18 s. Where no
 	// prefill rate is measured it is taken to be 15,928 tokens/s.
@@ -47,7 +47,7 @@ func (p Sticky) withDefaults() Sticky {
 		p.Hold = 20
 	}
 	if p.Crowd == 0 {
-		p.Crowd = 5
+		p.Crowd = 6
 	}
 	if p.RequestTokens == 0 {
 		p.RequestTokens = 128
@@ -63,7 +63,7 @@ func (p Sticky) withDefaults() Sticky {
 
 // Score is, in tokens,
 //
-//	U + RequestTokens·r + (n−h*) + min(Hold·(h*−h), tau) + Balance·share·(n−h)/n
+//	U + RequestTokens·r + (n−h*) + min(Hold·(h*−h), tau) + min(Balance, n−h)·share
 //
 // times mean rate over own rate, where h* is the longest hit at a worker that is
 // not crowded, and tau what the fastest worker computes in MaxWait. Crowded
@@ -89,7 +89,7 @@ func (p Sticky) Score(q *Query, c *Columns, cost []float64) {
 		h := min(c.Hit[i], longest)
 		load := c.Queued[i] + p.RequestTokens*c.Requests[i]
 		again := min(p.Hold*(longest-h), tau)
-		cost[i] = load + n - longest + again + p.Balance*c.Share[i]*(n-h)/n
+		cost[i] = load + n - longest + again + min(p.Balance, n-h)*c.Share[i]
 		if rate := c.Rate[i]; rate > 0 {
 			cost[i] *= mean / rate
 		}

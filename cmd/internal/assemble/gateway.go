@@ -38,6 +38,7 @@ type Fleet interface {
 type Gateway struct {
 	dispatcher *dispatch.Dispatcher
 	server     *server.Server
+	admin      *adminServer // nil without one
 	addr       string
 	served     chan error
 	after      []func() // what ends with the gateway
@@ -75,6 +76,13 @@ func StartGateway(ctx context.Context, p Process, c config.Gateway, f Fleet) (*G
 	g := &Gateway{addr: ln.Addr().String(), served: make(chan error, 1)}
 	if err := g.build(p, c, routing, f); err != nil { //nolint:contextcheck // requests have contexts of their own
 		return nil, errors.Join(err, ln.Close())
+	}
+	g.admin, err = startAdmin(ctx, p, c.Admin, g.dispatcher)
+	if err != nil {
+		return nil, errors.Join(err, ln.Close())
+	}
+	if g.admin != nil {
+		g.after = append(g.after, g.admin.close)
 	}
 	go func() {
 		if err := g.server.Serve(ln); err != nil {
@@ -191,6 +199,14 @@ func (g *Gateway) Addr() string { return g.addr }
 
 // URL is the root of the API.
 func (g *Gateway) URL() string { return "http://" + g.addr }
+
+// AdminURL is the root of the admin API; empty when there is none.
+func (g *Gateway) AdminURL() string {
+	if g.admin == nil {
+		return ""
+	}
+	return "http://" + g.admin.addr
+}
 
 // Load is what this gateway has in flight.
 func (g *Gateway) Load() *load.Table { return g.dispatcher.Load() }

@@ -40,6 +40,7 @@ func (t TLS) Enabled() bool { return t.Cert != "" }
 // Gateway is the front of the house: the listener that clients see.
 type Gateway struct {
 	Listen            string
+	Admin             string   // loopback; empty: none
 	Engines           []string // base URLs; without planners
 	Policy            string   // a native policy of core/route
 	Disaggregate      string   // auto, never, always
@@ -67,6 +68,9 @@ type Gateway struct {
 	Explain           bool
 	Tokenizers        []string // MODEL=PATH
 }
+
+// DefaultAdmin is gateway.admin unless something else is set.
+const DefaultAdmin = "127.0.0.1:8091"
 
 // Planner is a member of the replicated core.
 type Planner struct {
@@ -151,6 +155,7 @@ func (c *Config) table() []setting {
 		{"tls.plaintext", boolean(&c.TLS.Plaintext), "false", "do without TLS beyond loopback, on a network that is trusted"},
 
 		{"gateway.listen", address(&c.Gateway.Listen, false), "127.0.0.1:8080", "address of the client API"},
+		{"gateway.admin", loopback(&c.Gateway.Admin), DefaultAdmin, "loopback address of the admin API, which explains placements; empty serves none"},
 		{"gateway.engine", urls(&c.Gateway.Engines), "", "engines to serve without planners, by URL"},
 		{"gateway.policy", policy(&c.Gateway.Policy), "sticky", "how a worker is chosen among those that could serve"},
 		{"gateway.disaggregate", choice(&c.Gateway.Disaggregate, "auto", "never", "always"), "auto", "whether prompts are computed on prefill workers: where it pays, never, or whenever there is a pair"},

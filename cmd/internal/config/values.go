@@ -15,6 +15,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/route"
 	"github.com/yardmaster/yardmaster/core/unit"
 	"github.com/yardmaster/yardmaster/core/wire/edge"
+	"github.com/yardmaster/yardmaster/server/admin"
 )
 
 // value is one typed place in a Config.
@@ -184,6 +185,20 @@ func address(place *string, optional bool) value {
 			return "", fmt.Errorf("port %q of %q has a leading zero or sign", port, raw)
 		}
 		return raw, nil
+	}}
+}
+
+// loopback takes host:port that other machines cannot reach, or nothing.
+func loopback(place *string) value {
+	parse := address(place, true).(typed[string]).parse
+	return typed[string]{place: place, name: "host:port", format: keep, parse: func(raw string) (string, error) {
+		if raw == "" {
+			return "", nil
+		}
+		if _, err := parse(raw); err != nil {
+			return "", err
+		}
+		return raw, admin.CheckAddress(raw)
 	}}
 }
 

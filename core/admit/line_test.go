@@ -175,8 +175,10 @@ func TestBudget(t *testing.T) {
 	for range 10 {
 		b.Request()
 	}
-	if !b.Retry() || !b.Retry() || b.Retry() {
-		t.Error("ten requests earn two retries")
+	for i := range 3 {
+		if got := b.Retry(); got != (i < 2) {
+			t.Errorf("ten requests earn two retries; retry %d: %v", i+1, got)
+		}
 	}
 	if new(Budget).Retry() {
 		t.Error("the zero budget allows retries")

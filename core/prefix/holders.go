@@ -64,7 +64,7 @@ func (x *Index) addHolder(p *pageMem, at int, s uint16) {
 		}
 	case hasLane(a, s) || hasLane(b&^referenced, s):
 	default:
-		if a, b = x.widen(key, a, b, s); a == 0 {
+		if a, b = x.widen(a, b, s); a == 0 {
 			return
 		}
 		atomic.StoreUint64(&p[at+1], a)
@@ -75,7 +75,7 @@ func (x *Index) addHolder(p *pageMem, at int, s uint16) {
 
 // widen is the holder words with s added; a is 0 when a row was needed and the
 // budget had none.
-func (x *Index) widen(key, a, b uint64, s uint16) (uint64, uint64) {
+func (x *Index) widen(a, b uint64, s uint16) (uint64, uint64) {
 	set, n := unpack(a, b)
 	if n == lanes {
 		row, ok := x.rows.take(x.budget - x.bytesUsed.Load())

@@ -102,7 +102,7 @@ func New(o Options) *Index {
 	for s := len(x.owners) - 1; s > 0; s-- {
 		x.freeSlots = append(x.freeSlots, uint16(s))
 	}
-	for w := len(x.slotOf) - 1; w >= 0; w-- {
+	for w := range slices.Backward(x.slotOf) {
 		x.freeWorkers = append(x.freeWorkers, Worker(w))
 	}
 	d := &directory{}

@@ -66,7 +66,7 @@ func TestIndexEqualsModel(t *testing.T) {
 		chains := rapid.SliceOfN(hash, 0, 40)
 		worker := func(t *rapid.T) (Worker, bool) {
 			var ws []Worker
-			for w := Worker(0); w < 24; w++ {
+			for w := range Worker(24) {
 				if _, ok := model[w]; ok {
 					ws = append(ws, w)
 				}

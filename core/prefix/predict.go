@@ -1,6 +1,10 @@
 package prefix
 
-import "github.com/yardmaster/yardmaster/core/unit"
+import (
+	"slices"
+
+	"github.com/yardmaster/yardmaster/core/unit"
+)
 
 // Cache models the prefix cache of one engine that publishes no KV events: a
 // bounded LRU of blocks, fed by the router's own decisions and corrected by the
@@ -57,13 +61,13 @@ func (c *Cache) Capacity() unit.Blocks { return unit.Blocks(c.capacity) }
 func (c *Cache) Touch(chain []Hash) (gained, lost []Hash) {
 	chain = chain[:min(len(chain), c.capacity)]
 	gained = c.gained[:0]
-	for i := len(chain) - 1; i >= 0; i-- {
-		n, known := c.byHash[chain[i]]
+	for _, h := range slices.Backward(chain) {
+		n, known := c.byHash[h]
 		if known {
 			c.unlink(n)
 		} else {
-			n = c.node(chain[i])
-			gained = append(gained, chain[i])
+			n = c.node(h)
+			gained = append(gained, h)
 		}
 		c.linkFirst(n)
 	}

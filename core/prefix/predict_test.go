@@ -61,9 +61,9 @@ func TestCacheDoesNotOverRemember(t *testing.T) {
 	x := New(Options{})
 	w, _ := x.Attach(1)
 	c := NewCache(x, w, 1000) // but the engine really holds 300
-	real := NewCache(New(Options{}), 0, 300)
-	realWorker, _ := real.index.Attach(1)
-	real.worker = realWorker
+	engine := NewCache(New(Options{}), 0, 300)
+	engineWorker, _ := engine.index.Attach(1)
+	engine.worker = engineWorker
 	var hits, truth Hits
 	chain := func(i int) []Hash {
 		return AppendChain(nil, Domain("m", ""), []int32{int32(i % 50), 1, 2, 3, 4, 5, 6, 7, 8, 9}, 1)
@@ -71,10 +71,10 @@ func TestCacheDoesNotOverRemember(t *testing.T) {
 	for i := range 5000 {
 		ch := chain(i)
 		x.Lookup(ch, &hits)
-		real.index.Lookup(ch, &truth)
+		engine.index.Lookup(ch, &truth)
 		c.Touch(ch)
-		real.Touch(ch)
-		c.Report(ch, unit.Blocks(hits.Of(w)), unit.Blocks(truth.Of(realWorker)), 10)
+		engine.Touch(ch)
+		c.Report(ch, unit.Blocks(hits.Of(w)), unit.Blocks(truth.Of(engineWorker)), 10)
 	}
 	if got := c.Capacity(); got > 500 {
 		t.Errorf("still believes in %d blocks where there are 300", got)

@@ -3,6 +3,7 @@ package prefix
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 
@@ -90,9 +91,9 @@ func (e *engineCache) serve(chain []Hash) (cached int) {
 	for cached < len(chain) && e.at[chain[cached]] != 0 {
 		cached++
 	}
-	for i := len(chain) - 1; i >= 0; i-- {
+	for _, h := range slices.Backward(chain) {
 		e.now++
-		e.at[chain[i]] = e.now
+		e.at[h] = e.now
 	}
 	for len(e.at) > e.capacity {
 		oldest, when := Hash(0), e.now+1

@@ -15,7 +15,7 @@ import (
 )
 
 func (a *app) benchCommand() *cobra.Command {
-	return noun("bench", "Measure this machine", a.benchIndex(), a.benchEngine(), a.benchPD())
+	return noun("bench", "Measure this machine", a.benchIndex(), a.benchEngine(), a.benchPD(), a.benchGateway())
 }
 
 type engineBench struct {

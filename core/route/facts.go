@@ -33,10 +33,12 @@ const (
 
 // facts are what is known of a worker beside its load, lined up with a view.
 type facts struct {
-	key    uint64 // hash of its id
-	source source
-	number prefix.Worker // in the source's index
-	trust  float64       // what a hit is worth: less than 1 when the source is doubtful
+	key      uint64 // hash of its id
+	role     fleet.Role
+	draining bool
+	source   source
+	number   prefix.Worker // in the source's index
+	trust    float64       // what a hit is worth: less than 1 when the source is doubtful
 
 	running, waiting, rate float64 // NaN is unknown
 	active, capacity       float64 // KV blocks; capacity NaN is unknown
@@ -85,7 +87,7 @@ func (a *aligned) follow(lined *load.Columns, samples *fleet.Samples, caches Cac
 }
 
 func (f *facts) begin(w *fleet.Worker) {
-	f.key = xxhash.Sum64String(string(w.ID))
+	f.key, f.role, f.draining = xxhash.Sum64String(string(w.ID)), w.Role, w.Draining
 	f.running, f.waiting, f.rate, f.capacity = math.NaN(), math.NaN(), math.NaN(), math.NaN()
 	if w.Capacity.KVBlocks > 0 {
 		f.capacity = float64(w.Capacity.KVBlocks)

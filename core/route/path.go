@@ -33,7 +33,8 @@ func (r *Router) choosePath(q *Query, lined *load.Columns, workers []int32, d *D
 		d.Reason = ReasonNoTransfer
 		return
 	}
-	pairs := func(w *fleet.Worker) bool {
+	pairs := func(i int32) bool {
+		w := &lined.View.Workers[i]
 		return w.Role&fleet.RolePrefill != 0 && w.ID != server.ID && w.Compat == server.Compat && w.Transfer != ""
 	}
 	prefill, next := r.choose(prefilling, q, lined, workers, pairs, false)

@@ -88,9 +88,9 @@ func TestFormulas(t *testing.T) {
 		{
 			"sticky where siblings crowd the holder", Sticky{}, Query{Prompt: 1000},
 			func(c *Columns) {
-				c.Hit, c.Requests, c.Siblings = []float64{900, 0, 0}, []float64{6, 0, 1}, []float64{3, 0, 0}
+				c.Hit, c.Requests, c.Siblings = []float64{900, 0, 0}, []float64{5, 0, 1}, []float64{3, 0, 0}
 			},
-			[]float64{behind + 768 + 1000, 1000, 128 + 1000},
+			[]float64{behind + 640 + 1000, 1000, 128 + 1000},
 		},
 		{
 			"sticky where the holder has far more than the idlest", Sticky{}, Query{Prompt: 1000},

@@ -174,7 +174,7 @@ func (r *Router) Decide(query *Query, lined *load.Columns, samples *fleet.Sample
 	q.Draw = r.rng.Uint64()
 	r.aligned.follow(lined, samples, caches, r.overlay.Forget)
 	r.lookup.ask(&r.aligned, r.overlay, q)
-	takes := func(w *fleet.Worker) bool { return w.Role&fleet.RoleDecode != 0 }
+	takes := func(i int32) bool { return r.aligned.facts[i].role&fleet.RoleDecode != 0 }
 	d.Serve, d.NextServe = r.choose(serving, q, lined, workers, takes, false)
 	if d.Serve == None {
 		// An ejection is a guess about the next second. It gives way when the
@@ -196,21 +196,21 @@ func (r *Router) hit(worker int) unit.Tokens {
 }
 
 // choose vetoes, scores and picks among the workers that takes accepts.
-func (r *Router) choose(kind int, q *Query, lined *load.Columns, workers []int32, takes func(*fleet.Worker) bool, ejectedToo bool) (best, next int) {
+func (r *Router) choose(kind int, q *Query, lined *load.Columns, workers []int32, takes func(worker int32) bool, ejectedToo bool) (best, next int) {
 	p := &r.phases[kind]
 	p.asked = true
 	p.columns.reset(len(workers))
 	p.vetoed = p.vetoed[:0]
 	for _, i := range workers {
-		w, slot := &lined.View.Workers[i], lined.Slots[i]
-		if !takes(w) {
+		if !takes(i) {
 			continue
 		}
-		if why := vetoOf(w, slot, q, ejectedToo); why != "" {
+		f, slot := &r.aligned.facts[i], lined.Slots[i]
+		if why := vetoOf(f, slot, q, ejectedToo); why != "" {
 			p.vetoed = append(p.vetoed, veto{i, why})
 			continue
 		}
-		p.columns.add(i, slot, &r.aligned.facts[i], &r.lookup)
+		p.columns.add(i, slot, f, &r.lookup)
 	}
 	n := p.columns.complete()
 	p.cost = slices.Grow(p.cost[:0], n)[:n]
@@ -223,11 +223,11 @@ func (r *Router) choose(kind int, q *Query, lined *load.Columns, workers []int32
 }
 
 // vetoOf is why the worker is no candidate; empty when it is one.
-func vetoOf(w *fleet.Worker, slot *load.Slot, q *Query, ejectedToo bool) string {
+func vetoOf(f *facts, slot *load.Slot, q *Query, ejectedToo bool) string {
 	switch {
-	case w.Draining:
+	case f.draining:
 		return VetoDraining
-	case slices.Contains(q.Tried, slot.Key):
+	case len(q.Tried) > 0 && slices.Contains(q.Tried, slot.Key):
 		return VetoTried
 	case !ejectedToo && slot.Ejected(q.Now):
 		return VetoEjected

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -225,6 +226,134 @@ func TestPath(t *testing.T) {
 				t.Errorf("serve %s, prefill %v", d.Server().ID, d.Prefiller())
 			}
 		})
+	}
+}
+
+// What the serving worker holds is computed by nobody, and what the prefill
+// worker holds is computed already.
+func TestPathCountsUncachedTokens(t *testing.T) {
+	tests := []struct {
+		name          string
+		serve, helper int // blocks of 100 that the two hold
+		samples       bool
+		path          Path
+		reason        string
+	}{
+		{"nobody holds any", 0, 0, true, Disaggregated, ReasonPredictedFaster},
+		{"the serving worker holds nearly all", 90, 0, true, Aggregated, ReasonCached},
+		{"the serving worker holds half", 50, 0, true, Aggregated, ReasonPredictedSlower},
+		{"the prefill worker holds as much", 50, 60, true, Disaggregated, ReasonPredictedFaster},
+		{"rates unknown", 50, 0, false, Disaggregated, ReasonLongPrompt},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			y := newYard(
+				fleet.Worker{ID: "d", Role: fleet.RoleDecode, Compat: "c", Transfer: "t"},
+				fleet.Worker{ID: "p", Role: fleet.RolePrefill, Compat: "c", Transfer: "t"},
+			)
+			var samples *fleet.Samples
+			if tt.samples {
+				samples = samplesOf(y)
+			}
+			tracker := prefix.NewTracker(prefix.TrackerOptions{})
+			tracker.Follow(y.view)
+			chain := text(1, 100)
+			tracker.Dispatched("d", 1, chain[:tt.serve])
+			tracker.Dispatched("p", 1, chain[:tt.helper])
+			q := Query{Model: "m", Prompt: 1600, Chain: chain, BlockTokens: 16, Now: start}
+			d, err := New(Config{}).Decide(&q, y.lined(), samples, Caches{Guess: tracker.Table()})
+			if err != nil || d.Path != tt.path || d.Reason != tt.reason {
+				t.Errorf("%v %s %v, want %v %s", d.Path, d.Reason, err, tt.path, tt.reason)
+			}
+			if want := unit.Tokens(16 * tt.serve); d.ServeHit != want {
+				t.Errorf("hit %d, want %d", d.ServeHit, want)
+			}
+		})
+	}
+}
+
+// The events' index answers for the workers it knows, with this gateway's own
+// decisions of the last seconds on top; a number that comes to mean another
+// incarnation takes none of them over.
+func TestSourcesOfHits(t *testing.T) {
+	y := newYard(fleet.Worker{ID: "told"}, fleet.Worker{ID: "guessed"})
+	state := prefix.NewState(prefix.Options{})
+	state.Apply(&prefix.Frame{Kind: prefix.FrameAttach, Worker: "told", Epoch: 1})
+	row, _ := state.Table().Find("told", 1)
+	chain := text(1, 10)
+	state.Table().Index.Store(row.Worker, chain[:4])
+	tracker := prefix.NewTracker(prefix.TrackerOptions{})
+	tracker.Follow(y.view)
+	tracker.Dispatched("told", 1, chain) // never asked
+	tracker.Dispatched("guessed", 1, chain[:6])
+	r := New(Config{Mode: Never})
+	decide := func() (*Query, Decision, map[fleet.WorkerID]float64) {
+		q := &Query{Model: "m", Prompt: 160, Chain: chain, BlockTokens: 16, Now: start}
+		d, err := r.Decide(q, y.lined(), nil, Caches{Events: state.Table(), Guess: tracker.Table()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var e Explanation
+		r.Explain(&d, &e)
+		hits := map[fleet.WorkerID]float64{}
+		for _, c := range e.Serving {
+			hits[c.Worker] = c.Hit
+		}
+		return q, d, hits
+	}
+	q, d, hits := decide()
+	if hits["told"] != 64 || hits["guessed"] != 96 || d.Server().ID != "guessed" {
+		t.Fatalf("%v, chose %s", hits, d.Server().ID)
+	}
+	d.Serve = y.view.Find("told")
+	presence := r.Commit(q, &d)
+	presence.Leave()
+	if _, _, hits = decide(); hits["told"] != 160 {
+		t.Errorf("an own decision does not count: %v", hits)
+	}
+	// Another incarnation gets the number.
+	state.Apply(&prefix.Frame{Kind: prefix.FrameDetach, Worker: "told", Epoch: 1})
+	y.view = fleet.NewView(2, []fleet.Worker{
+		{ID: "told", Epoch: 2, Role: fleet.RoleBoth, Models: []string{"m"}},
+		{ID: "guessed", Epoch: 1, Role: fleet.RoleBoth, Models: []string{"m"}},
+	})
+	state.Apply(&prefix.Frame{Kind: prefix.FrameAttach, Worker: "told", Epoch: 2})
+	if again, _ := state.Table().Find("told", 2); again.Worker != row.Worker {
+		t.Skip("the number was not given again")
+	}
+	if _, _, hits = decide(); hits["told"] != 0 {
+		t.Errorf("a new incarnation inherited a guess: %v", hits)
+	}
+}
+
+// What the crowd counts goes back to nothing, and never to less than the truth
+// meanwhile.
+func TestCrowdBalances(t *testing.T) {
+	var c crowd
+	chain := text(1, 100)
+	var in []Presence
+	for i := range 50 {
+		in = append(in, c.enter(append(slices.Clone(chain), text(10+i, 60)...), 7))
+		in = append(in, c.enter(text(100+i, 300), 7))
+	}
+	for _, blocks := range []int{1, 2, 99, 100} {
+		if n := c.of(chain, blocks, 7); n < 50 || n > 55 {
+			t.Errorf("%d share %d blocks", n, blocks)
+		}
+	}
+	if c.of(chain, 0, 7) != 0 || c.of(chain, 100, 8) > 5 || c.of(nil, 0, 7) != 0 {
+		t.Error("counted those that share nothing")
+	}
+	for i := range in {
+		in[i].Leave()
+		in[i].Leave()
+	}
+	for r := range c.rows {
+		for i := range c.rows[r] {
+			if n := c.rows[r][i].Load(); n != 0 {
+				t.Fatalf("cell %d of row %d is %d", i, r, n)
+			}
+		}
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 type Sticky struct {
 	// Hold is how much queueing, in tokens, a token held is worth; 0 means 20.
 	Hold float64
-	// Crowd is described above; 0 means 6.
+	// Crowd is described above; 0 means 5.
 	Crowd float64
 	// RequestTokens is what a request in flight counts as, in prompt tokens; 0
 	// means 128.
@@ -47,7 +47,7 @@ func (p Sticky) withDefaults() Sticky {
 		p.Hold = 20
 	}
 	if p.Crowd == 0 {
-		p.Crowd = 6
+		p.Crowd = 5
 	}
 	if p.RequestTokens == 0 {
 		p.RequestTokens = 128

@@ -18,6 +18,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/errs"
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/core/unit"
 	"github.com/yardmaster/yardmaster/core/wire/edge"
 	"github.com/yardmaster/yardmaster/server/h1"
 	"github.com/yardmaster/yardmaster/server/metrics"
@@ -92,6 +93,7 @@ type Server struct {
 	cut      context.CancelCauseFunc // ends every running request
 	draining atomic.Bool
 	requests tracker
+	memory   *memory
 }
 
 // New makes a server, or reports every fault of the configuration.
@@ -110,6 +112,7 @@ func New(c Config, deps Deps) (*Server, error) {
 	}
 	base, cut := context.WithCancelCause(context.Background())
 	s := &Server{cfg: c, deps: deps, cut: cut}
+	s.memory = newMemory(&s.requests)
 	s.api = openai.New(c.OpenAI, openai.Deps{
 		Dispatcher: deps.Dispatcher, View: deps.View, Clock: deps.Clock, Log: deps.Log,
 	})
@@ -152,7 +155,10 @@ func (s *Server) Handler() http.Handler { return s.http.Handler }
 func (s *Server) count(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.requests.enter()
-		defer s.requests.leave()
+		defer func() {
+			s.requests.leave()
+			s.memory.ended(unit.Bytes(r.ContentLength))
+		}()
 		defer func() {
 			switch v := recover(); v {
 			case nil:
@@ -170,6 +176,7 @@ func (s *Server) count(next http.Handler) http.Handler {
 // Serve accepts connections on l until Drain or Close, and then returns nil. It
 // closes l.
 func (s *Server) Serve(l net.Listener) error {
+	s.memory.start(s.deps.Clock)
 	if err := s.front.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("server: %w", err)
 	}
@@ -197,6 +204,7 @@ func (s *Server) Drain(ctx context.Context) error {
 		s.Close() //nolint:contextcheck // ctx is over, and last words need time of their own
 		return fmt.Errorf("server: drain: %w", err)
 	}
+	s.memory.close()
 	s.cut(nil)
 	return nil
 }
@@ -211,4 +219,5 @@ func (s *Server) Close() {
 	_ = s.front.Shutdown(ctx) // it waits for answers to be on their way, not only for handlers
 	_ = s.front.Close()
 	s.requests.wait(lastWords)
+	s.memory.close()
 }

@@ -10,6 +10,7 @@ import (
 type tracker struct {
 	mu   sync.Mutex
 	n    int
+	peak int           // the most at once since forgetPeak
 	idle chan struct{} // closed when n returns to 0; nil when nobody waits
 }
 
@@ -17,6 +18,7 @@ func (t *tracker) enter() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.n++
+	t.peak = max(t.peak, t.n)
 }
 
 func (t *tracker) leave() {
@@ -26,6 +28,19 @@ func (t *tracker) leave() {
 		close(t.idle)
 		t.idle = nil
 	}
+}
+
+// level is how many requests run, and how many ran at most.
+func (t *tracker) level() (now, peak int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.n, t.peak
+}
+
+func (t *tracker) forgetPeak() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.peak = t.n
 }
 
 // wait returns when no request runs, or after limit.

@@ -22,7 +22,7 @@ const retryAfter = time.Second
 type Config struct {
 	// MaxInFlight is the most requests at once; default 8192.
 	MaxInFlight int
-	// MaxBodyBytes is the most memory that their bodies hold; default 1 GiB.
+	// MaxBodyBytes is the most memory that their bodies hold; default 256 MiB.
 	MaxBodyBytes unit.Bytes
 }
 
@@ -39,7 +39,7 @@ func New(c Config) *Gate {
 		g.maxRequests = 8192
 	}
 	if g.maxBytes <= 0 {
-		g.maxBytes = 1 << 30
+		g.maxBytes = 256 << 20
 	}
 	return g
 }

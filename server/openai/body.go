@@ -49,43 +49,49 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request, life *dispatch.Li
 	return nil, &errs.Error{Kind: errs.Canceled, Client: "the client left", Cause: fmt.Errorf("%w: %w", errGone, err)}
 }
 
-// grow reads src to its end, size bytes when that is known (not negative). The
-// buffer starts small and doubles as bytes arrive.
+// spare is kept free behind a body, so that an option can be put in without
+// moving it to another place.
+const spare = 64
+
+// grow reads src to its end, size bytes when that is known (not negative). A
+// large claim gets its memory, all of it at once, when firstRead bytes have come;
+// without a claim the buffer doubles.
 func grow(src io.Reader, size, limit int64, life *dispatch.Life) ([]byte, error) {
-	room := min(firstRead, limit)
-	if size >= 0 {
-		room = min(size, firstRead)
+	claim := size
+	if claim < 0 {
+		claim = 16 << 10
 	}
-	if size < 0 {
-		room = min(16<<10, limit)
-	}
+	room := min(claim, firstRead, limit)
 	if err := life.Hold(unit.Bytes(room)); err != nil {
 		return nil, err
 	}
-	buf := make([]byte, 0, room)
+	buf := make([]byte, 0, room+spare)
 	for {
-		n, err := src.Read(buf[len(buf):cap(buf)])
+		n, err := src.Read(buf[len(buf) : cap(buf)-spare])
 		buf = buf[:len(buf)+n]
+		have := int64(len(buf))
 		switch {
 		case errors.Is(err, io.EOF):
 			return buf, nil
 		case err != nil:
 			return nil, err
-		case size >= 0 && int64(len(buf)) == size:
+		case have == size:
 			return buf, nil
-		case len(buf) < cap(buf):
+		case have < room:
 			continue
-		case int64(len(buf)) >= limit:
+		case have >= limit:
 			return buf, atLimit(src, limit)
 		}
-		room = min(int64(cap(buf)), limit-int64(cap(buf)))
+		more := room
 		if size >= 0 {
-			room = min(room, size-int64(cap(buf)))
+			more = size - room
 		}
-		if err := life.Hold(unit.Bytes(room)); err != nil {
+		more = min(more, limit-room)
+		if err := life.Hold(unit.Bytes(more)); err != nil {
 			return nil, err
 		}
-		grown := make([]byte, len(buf), int64(cap(buf))+room)
+		room += more
+		grown := make([]byte, have, room+spare)
 		copy(grown, buf)
 		buf = grown
 	}

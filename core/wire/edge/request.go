@@ -52,7 +52,8 @@ type Request struct {
 // span is the half-open byte range of a value; [0, 0) is none.
 type span struct{ from, to int }
 
-// Parse looks at a request body. It keeps body and does not change it. maxDepth
+// Parse looks at a request body, which then belongs to the request: CountUsage
+// may change it, and the memory behind it up to its capacity. maxDepth
 // bounds the nesting; 0 means DefaultMaxDepth. Errors are *errs.Error of kind
 // BadRequest that name the field at fault.
 func Parse(body []byte, maxDepth int) (*Request, error) {
@@ -240,12 +241,20 @@ func (r *Request) CountUsage() {
 	r.splice(span{inside, inside}, option+comma)
 }
 
-// splice replaces a part of the body in a fresh copy.
+// splice replaces a part of the body by something longer or as long: in place
+// where there is room behind the body, else in a copy.
 func (r *Request) splice(s span, with string) {
-	out := make([]byte, 0, len(r.Body)+len(with))
-	out = append(out, r.Body[:s.from]...)
-	out = append(out, with...)
-	r.Body = append(out, r.Body[s.to:]...)
+	n := len(r.Body)
+	grown := n + len(with) - (s.to - s.from)
+	out := r.Body
+	if cap(out) < grown {
+		out = make([]byte, n, grown)
+		copy(out, r.Body[:s.from])
+	}
+	out = out[:max(n, grown)]
+	copy(out[s.from+len(with):], r.Body[s.to:n])
+	copy(out[s.from:], with)
+	r.Body = out[:grown]
 }
 
 // internalField reports whether a field commands the engine's side of a

@@ -51,27 +51,20 @@ func Run(ctx context.Context, o Options, progress func(string)) (r Result, err e
 		return r, err
 	}
 	defer e.close()
-	p, err := startProcess(ctx, o, e.url())
-	if err != nil {
-		return r, err
-	}
-	defer func() { err = errors.Join(err, p.stop()) }()
-	m := &measurement{ctx: ctx, engine: e, process: p, gateway: newClients(p.addr), direct: newClients(e.addr), result: &r}
-	defer m.gateway.close()
+	m := &measurement{ctx: ctx, engine: e, direct: newClients(e.addr), result: &r}
 	defer m.direct.close()
-	r.Pinned = p.pinned
+	defer func() { err = errors.Join(err, m.stop()) }()
 	for _, step := range []struct {
 		what string
 		run  func() error
 	}{
-		{"resident memory at rest", m.fresh},
+		{"memory at rest, and of open streams", func() error { return inTurn(func() error { return m.restart(o) }, m.fresh, m.openStreams) }},
+		{"a reader that stalls", func() error { return inTurn(func() error { return m.restart(o) }, m.fresh, m.stalled) }},
 		{"added latency", m.latency},
 		{"CPU of a request", func() error { return m.requests(time.Duration(o.Seconds) * time.Second) }},
 		{"CPU of a paced event", func() error { return m.events(&r.PacedUS, 32, 5*time.Millisecond, o.Seconds) }},
 		{"CPU of a batched event", func() error { return m.events(&r.BatchedUS, 256, 2*time.Millisecond, o.Seconds) }},
 		{"CPU of a long prompt", func() error { return m.longPrompts(time.Duration(o.Seconds) * time.Second) }},
-		{"memory of open streams", m.openStreams},
-		{"a reader that stalls", m.stalled},
 		{"large bodies at once", m.bodies},
 		{"memory after the burst", m.afterBurst},
 	} {
@@ -81,6 +74,16 @@ func Run(ctx context.Context, o Options, progress func(string)) (r Result, err e
 		}
 	}
 	return r, nil
+}
+
+// inTurn runs steps up to the first that fails.
+func inTurn(steps ...func() error) error {
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // measurement is one gateway being measured.
@@ -93,6 +96,30 @@ type measurement struct {
 }
 
 const mib = 1 << 20
+
+// restart begins with a fresh gateway: memory that was in use once hides what
+// the next measurement needs.
+func (m *measurement) restart(o Options) error {
+	if err := m.stop(); err != nil {
+		return err
+	}
+	p, err := startProcess(m.ctx, o, m.engine.url())
+	if err != nil {
+		return err
+	}
+	m.process, m.gateway, m.result.Pinned = p, newClients(p.addr), p.pinned
+	return nil
+}
+
+func (m *measurement) stop() error {
+	if m.process == nil {
+		return nil
+	}
+	m.gateway.close()
+	p := m.process
+	m.process = nil
+	return p.stop()
+}
 
 func (m *measurement) fresh() error {
 	if err := m.gateway.post(m.ctx, body(0, false, 1), nil); err != nil {

@@ -80,7 +80,7 @@ func (c *conn) next() bool {
 	case unusual:
 		c.handOver()
 		return false
-	case ended:
+	case ended, more: // readHead asks for more itself
 		return false
 	}
 	r := c.request.build(c, head)

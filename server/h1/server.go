@@ -74,9 +74,12 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 	w := s.watcher
 	s.mu.Unlock()
-	behind := make(chan error, 1)
+	behind := make(chan struct{})
 	s.behind.addr.Store(&addrBox{l.Addr()})
-	go func() { behind <- s.cfg.Behind.Serve(s.behind.listener()) }()
+	go func() {
+		defer close(behind)
+		_ = s.cfg.Behind.Serve(s.behind.listener()) // its end is ours
+	}()
 	err := s.accept(l, w)
 	if s.closing.Load() {
 		err = http.ErrServerClosed

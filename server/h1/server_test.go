@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -44,7 +45,7 @@ func newRig(t *testing.T, fast http.HandlerFunc) *rig {
 			fast(w, req)
 		}),
 	}
-	r.server = New(Config{Posts: map[string]http.Handler{"/fast": fast}, Behind: behind, Base: context.Background()}) //nolint:usetesting // it outlives the test's context
+	r.server = New(Config{Posts: map[string]http.Handler{"/fast": fast}, Behind: behind, Base: context.Background()})
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -76,8 +77,15 @@ func (r *rig) dial() (net.Conn, *bufio.Reader) {
 	return c, bufio.NewReader(c)
 }
 
+// head is what a response says before its body.
+type head struct {
+	StatusCode int
+	Header     http.Header
+	Close      bool
+}
+
 // answer reads one response.
-func answer(t *testing.T, in *bufio.Reader) (*http.Response, string) {
+func answer(t *testing.T, in *bufio.Reader) (head, string) {
 	t.Helper()
 	resp, err := http.ReadResponse(in, nil)
 	if err != nil {
@@ -88,7 +96,7 @@ func answer(t *testing.T, in *bufio.Reader) (*http.Response, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return resp, string(b)
+	return head{resp.StatusCode, resp.Header, resp.Close}, string(b)
 }
 
 func wire(body string, headers ...string) string {
@@ -105,7 +113,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	w.Header()["Content-Length"] = []string{fmt.Sprint(len(b))}
+	w.Header()["Content-Length"] = []string{strconv.Itoa(len(b))}
 	_, _ = w.Write(b)
 }
 

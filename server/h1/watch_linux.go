@@ -50,7 +50,7 @@ func (w *watcher) collect(fd uintptr) (done bool) {
 	for {
 		n, err := unix.EpollWait(int(fd), events[:], 0)
 		if n <= 0 {
-			return err != nil && err != unix.EINTR //nolint:errorlint // a bare errno
+			return err != nil && err != unix.EINTR
 		}
 		for i := range n {
 			w.left(uint64(uint32(events[i].Fd)) | uint64(uint32(events[i].Pad))<<32)

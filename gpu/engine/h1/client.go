@@ -224,7 +224,8 @@ func (cn *conn) do(ctx context.Context, r *Request) (*Response, error) {
 const smallBody = 16 << 10
 
 func (cn *conn) send(r *Request) error {
-	b := append(cn.head[:0], "POST "...)
+	b := cn.head[:0]
+	b = append(b, "POST "...)
 	b = append(b, r.Target...)
 	b = append(b, " HTTP/1.1\r\nHost: "...)
 	b = append(b, r.Host...)

@@ -307,24 +307,25 @@ func (r *Response) finish(err error) {
 // Buffered is how many bytes of the body the next Read can return without
 // waiting. A relay that has none left to read flushes.
 func (r *Response) Buffered() int {
-	if r.finished != nil {
+	if r.over() {
 		return 0
 	}
 	return r.conn.in.Buffered()
 }
 
+func (r *Response) over() bool { return r.finished != nil }
+
 // Close ends the call. A body not read to its end costs the connection, which
 // tells the engine to stop.
 func (r *Response) Close() error {
-	if r.finished != nil {
-		return nil
-	}
-	if r.done() && r.framing == byLength {
+	switch {
+	case r.over():
+	case r.done() && r.framing == byLength:
 		r.finish(io.EOF)
-		return nil
+	default:
+		r.keep = false
+		r.finish(errClosed)
 	}
-	r.keep = false
-	r.finish(errClosed)
 	return nil
 }
 

@@ -212,6 +212,7 @@ func TestGivenText(t *testing.T) {
 // Idle connections are closed when the script says, in order or by a reset, and
 // only idle ones: a request that takes longer is answered.
 func TestIdleClose(t *testing.T) {
+	t.Parallel()
 	for reset, want := range map[bool]error{false: io.EOF, true: syscall.ECONNRESET} {
 		t.Run(fmt.Sprintf("reset=%v", reset), func(t *testing.T) {
 			t.Parallel()

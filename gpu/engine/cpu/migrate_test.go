@@ -220,6 +220,9 @@ func TestFailedPrefillIsNotWaitedFor(t *testing.T) {
 				if took := time.Since(began); o.Err != nil || took > 5*time.Second {
 					t.Errorf("stream %v: %v after %v", stream, o.Err, took)
 				}
+				if arrived := name == "reset" && o.Placement.Path == "disaggregated" && o.Placement.KV == "moved"; arrived {
+					continue // the KV was quicker than the news of the reset
+				}
 				if o.Placement.PrefillFault == "" || o.Placement.Path != "aggregated" {
 					t.Errorf("stream %v: %s, fault %q", stream, o.Placement, o.Placement.PrefillFault)
 				}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -50,13 +51,13 @@ func TestKill(t *testing.T) {
 	c := client(t)
 
 	var seen tally
-	ctx, stop := context.WithCancel(t.Context())
+	var over atomic.Bool
 	var askers sync.WaitGroup
 	for i := range 4 {
 		own := rand.New(rand.NewPCG(seed, uint64(2+i)))
 		askers.Go(func() {
-			for ctx.Err() == nil {
-				lot.ask(t.Context(), t, s, c, own, &seen) // stop lets a question end
+			for !over.Load() { // a question that has begun ends
+				lot.ask(t.Context(), t, s, c, own, &seen)
 			}
 		})
 	}
@@ -68,7 +69,7 @@ func TestKill(t *testing.T) {
 			break
 		}
 	}
-	stop()
+	over.Store(true)
 	askers.Wait()
 	seen.log(t)
 	t.Logf("killed: %v", k.done)

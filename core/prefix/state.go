@@ -52,7 +52,10 @@ type Table struct {
 	Index *Index
 	// Version grows with every change of the rest.
 	Version uint64
-	rows    []Row // by worker
+	// Stride is how many blocks of a prompt are one block of the index: see
+	// [AppendStride].
+	Stride int
+	rows   []Row // by worker
 }
 
 // Row is one incarnation in a [Table].
@@ -345,7 +348,7 @@ func (s *State) setExact(a *attached, exact bool) {
 // publish makes a new table.
 func (s *State) publish() {
 	s.version++
-	t := &Table{Index: s.index, Version: s.version, rows: make([]Row, 0, len(s.workers))}
+	t := &Table{Index: s.index, Stride: 1, Version: s.version, rows: make([]Row, 0, len(s.workers))}
 	for _, a := range s.workers {
 		t.rows = append(t.rows, Row{ID: a.id, Epoch: a.epoch, Worker: a.worker, Exact: a.exact})
 	}

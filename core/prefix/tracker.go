@@ -18,10 +18,14 @@ type TrackerOptions struct {
 	Tracks func(*fleet.Worker) bool
 	// Budget bounds the memory of the tracker's index; 0 means 64 MiB.
 	Budget unit.Bytes
-	// Blocks bounds the blocks remembered for all workers together; 0 means 2
-	// million. Each costs about 100 bytes beside the index. No worker's share is
-	// larger than Blocks divided by the number of workers tracked, nor smaller
-	// than 256.
+	// Stride is how many blocks of a chain are remembered as one; 0 means 8. What
+	// is remembered is a guess, so its grain may be coarse, and it costs that much
+	// less to look up and keep.
+	Stride int
+	// Blocks bounds what is remembered for all workers together, in blocks of the
+	// stride; 0 means 512k. Each costs about 100 bytes beside the index. No worker's
+	// share is larger than Blocks divided by the number of workers tracked, nor
+	// smaller than 4,096 tokens.
 	Blocks unit.Blocks
 	// Registry gets the counts of predicted and actual hits; nil is one of the
 	// tracker's own.
@@ -32,8 +36,11 @@ func (o TrackerOptions) withDefaults() TrackerOptions {
 	if o.Budget == 0 {
 		o.Budget = 64 << 20
 	}
+	if o.Stride <= 0 {
+		o.Stride = 8
+	}
 	if o.Blocks == 0 {
-		o.Blocks = 2 << 20
+		o.Blocks = 512 << 10
 	}
 	if o.Registry == nil {
 		o.Registry = &measure.Registry{}
@@ -62,9 +69,12 @@ type guess struct {
 	epoch  fleet.Epoch
 	worker Worker
 	known  bool // the engine's capacity was declared
+	stride int
+	least  unit.Blocks // the smallest capacity that is guessed
 
 	mu       sync.Mutex // never held together with another guess's
 	cache    *Cache
+	chain    []Hash      // scratch
 	most     unit.Blocks // the share of the tracker's blocks
 	gone     bool
 	evidence float64 // predicted tokens that a report was compared with, decaying
@@ -80,7 +90,7 @@ type guess struct {
 func NewTracker(o TrackerOptions) *Tracker {
 	o = o.withDefaults()
 	t := &Tracker{options: o, index: New(Options{Budget: o.Budget}), workers: map[fleet.WorkerID]*guess{}}
-	t.table.Store(&Table{Index: t.index})
+	t.table.Store(&Table{Index: t.index, Stride: o.Stride})
 	return t
 }
 
@@ -111,7 +121,7 @@ func (t *Tracker) Follow(view *fleet.View) {
 			fresh = append(fresh, w)
 		}
 	}
-	share := max(t.options.Blocks/unit.Blocks(max(len(t.workers)+len(fresh), 1)), leastCapacity)
+	share := max(t.options.Blocks/unit.Blocks(max(len(t.workers)+len(fresh), 1)), t.options.blocks(leastCapacity))
 	for _, g := range t.workers {
 		g.limit(share)
 	}
@@ -124,30 +134,40 @@ func (t *Tracker) Follow(view *fleet.View) {
 	t.view.Store(view)
 }
 
-// The capacities, in blocks, of an engine that declares none: where the guess
-// begins, and how little it may come to.
+// The capacities, in tokens, of an engine that declares none: where the guess
+// begins, and how little it may come to. It begins high: a guess that forgets what
+// the engine still holds sends its prompts elsewhere, and never learns it.
 const (
-	firstCapacity = 128 << 10
-	leastCapacity = 256
+	firstCapacity unit.Tokens = 2 << 20
+	leastCapacity unit.Tokens = 4096
 	// measureEach is how many legs share one measurement of a depth, which walks
 	// the list of what is remembered.
 	measureEach = 16
 	// usualBlock is the tokens of a block of a chain.
-	usualBlock = 16
+	usualBlock unit.Tokens = 16
 )
+
+// blocks is how many blocks of the stride hold that many tokens.
+func (o *TrackerOptions) blocks(n unit.Tokens) unit.Blocks {
+	return max(1, unit.Blocks(n/(usualBlock*unit.Tokens(o.Stride))))
+}
 
 func (t *Tracker) join(w *fleet.Worker, share unit.Blocks) error {
 	number, err := t.index.Attach(uint64(w.Epoch))
 	if err != nil {
 		return err
 	}
-	g := &guess{id: w.ID, epoch: w.Epoch, worker: number, most: share, known: w.Capacity.KVBlocks > 0}
-	capacity := unit.Blocks(firstCapacity)
+	g := &guess{
+		id: w.ID, epoch: w.Epoch, worker: number, most: share, known: w.Capacity.KVBlocks > 0,
+		stride: t.options.Stride, least: t.options.blocks(leastCapacity),
+	}
+	capacity := t.options.blocks(firstCapacity)
 	if g.known {
-		capacity = w.Capacity.KVBlocks
+		block := usualBlock
 		if w.Capacity.BlockTokens > 0 {
-			capacity = max(1, unit.Blocks(int64(capacity)*int64(w.Capacity.BlockTokens)/usualBlock))
+			block = w.Capacity.BlockTokens
 		}
+		capacity = t.options.blocks(unit.Tokens(w.Capacity.KVBlocks) * block)
 	}
 	g.cache = NewCache(t.index, number, min(capacity, share))
 	r, name := t.options.Registry, string(w.ID)
@@ -173,7 +193,7 @@ func (t *Tracker) drop(g *guess) {
 // publish makes a new table.
 func (t *Tracker) publish() {
 	t.version++
-	table := &Table{Index: t.index, Version: t.version, rows: make([]Row, 0, len(t.workers))}
+	table := &Table{Index: t.index, Stride: t.options.Stride, Version: t.version, rows: make([]Row, 0, len(t.workers))}
 	for _, g := range t.workers {
 		table.rows = append(table.rows, Row{ID: g.id, Epoch: g.epoch, Worker: g.worker, Exact: !g.degraded.Load()})
 	}
@@ -189,7 +209,8 @@ type Ticket struct {
 	depth     unit.Blocks // blocks used since the last predicted one was; 0 is not measured
 }
 
-// Predicted is the leading blocks that the worker was believed to hold.
+// Predicted is the leading blocks, of the stride, that the worker was believed to
+// hold.
 func (k Ticket) Predicted() unit.Blocks { return k.predicted }
 
 // Dispatched says that the incarnation is about to compute a prompt of these
@@ -202,7 +223,7 @@ func (t *Tracker) Dispatched(id fleet.WorkerID, epoch fleet.Epoch, chain []Hash)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.gone {
+	if chain = g.stridden(chain); g.gone || len(chain) == 0 {
 		return Ticket{}
 	}
 	k := Ticket{guess: g, predicted: unit.Blocks(g.cache.Known(chain))}
@@ -212,6 +233,25 @@ func (t *Tracker) Dispatched(id fleet.WorkerID, epoch fleet.Epoch, chain []Hash)
 	g.cache.Touch(chain)
 	t.index.Sweep(1)
 	return k
+}
+
+// stridden are the blocks of the stride that make up chain, without what is left
+// over at its end. The caller holds the lock.
+func (g *guess) stridden(chain []Hash) []Hash {
+	if g.stride == 1 {
+		return chain
+	}
+	g.chain = AppendStride(g.chain[:0], chain, g.stride)
+	return g.chain
+}
+
+// AppendStride appends the hash of every stride-th block of a chain to dst: what a
+// [Table] of that stride is asked for.
+func AppendStride(dst, chain []Hash, stride int) []Hash {
+	for i := stride - 1; i < len(chain); i += stride {
+		dst = append(dst, chain[i])
+	}
+	return dst
 }
 
 func (t *Tracker) find(id fleet.WorkerID, epoch fleet.Epoch) *guess {
@@ -249,7 +289,7 @@ func (t *Tracker) Finished(k Ticket, chain []Hash, s Served) {
 func (g *guess) report(k Ticket, chain []Hash, s Served) (turned bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.gone {
+	if chain = g.stridden(chain); g.gone || len(chain) == 0 {
 		return false
 	}
 	total := int64(len(chain))
@@ -312,7 +352,7 @@ func (g *guess) learn(k Ticket, cached unit.Blocks) {
 	switch {
 	case cached+1 < k.predicted:
 		if k.depth > 0 && depth < declared {
-			g.cache.redeclare(max(declared-max((declared-depth)/4, 1), leastCapacity))
+			g.cache.redeclare(max(declared-max((declared-depth)/4, 1), g.least))
 		}
 	case g.cache.Len()+declared/16 < declared:
 		// What is not full is not too small.

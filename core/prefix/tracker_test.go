@@ -42,7 +42,7 @@ func attachedByURL(id fleet.WorkerID, epoch fleet.Epoch, blocks unit.Blocks) fle
 }
 
 func TestTrackerFollowsTheFleet(t *testing.T) {
-	tr := NewTracker(TrackerOptions{Tracks: func(w *fleet.Worker) bool { return w.Engine == "openai" }})
+	tr := NewTracker(TrackerOptions{Stride: 1, Tracks: func(w *fleet.Worker) bool { return w.Engine == "openai" }})
 	host := fleet.Worker{ID: "own", Epoch: 3, Engine: "cpu", Models: []string{"m"}}
 	tr.Follow(viewOf(5, attachedByURL("a", 1, 100), attachedByURL("b", 2, 100), host))
 	chain := chainOf(1, 10)
@@ -111,7 +111,7 @@ func (e *engineCache) serve(chain []Hash) (cached int) {
 // must come down to it, say so meanwhile, and be right in the end.
 func TestTrackerLearnsACapacityNobodyDeclared(t *testing.T) {
 	r := &measure.Registry{}
-	tr := NewTracker(TrackerOptions{Registry: r})
+	tr := NewTracker(TrackerOptions{Stride: 1, Registry: r})
 	tr.Follow(viewOf(1, attachedByURL("a", 1, 0)))
 	engine := &engineCache{capacity: 600, at: map[Hash]int{}}
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -148,7 +148,7 @@ func TestTrackerLearnsACapacityNobodyDeclared(t *testing.T) {
 // An engine that does not report cached tokens is not one that has none.
 func TestUnknownIsNotNone(t *testing.T) {
 	r := &measure.Registry{}
-	tr := NewTracker(TrackerOptions{Registry: r})
+	tr := NewTracker(TrackerOptions{Stride: 1, Registry: r})
 	tr.Follow(viewOf(1, attachedByURL("a", 1, 1000)))
 	chain := chainOf(1, 50)
 	for range 200 {
@@ -175,7 +175,7 @@ func TestUnknownIsNotNone(t *testing.T) {
 }
 
 func TestTrackerIsBounded(t *testing.T) {
-	tr := NewTracker(TrackerOptions{Blocks: 4000})
+	tr := NewTracker(TrackerOptions{Stride: 1, Blocks: 4000})
 	var workers []fleet.Worker
 	for i := range 8 {
 		workers = append(workers, attachedByURL(fleet.WorkerID(fmt.Sprint("w", i)), 1, 1<<20))
@@ -197,7 +197,7 @@ func TestTrackerIsBounded(t *testing.T) {
 }
 
 func TestTrackerUnderConcurrentUse(t *testing.T) {
-	tr := NewTracker(TrackerOptions{})
+	tr := NewTracker(TrackerOptions{Stride: 1})
 	views := []*fleet.View{
 		viewOf(1, attachedByURL("a", 1, 500), attachedByURL("b", 2, 0)),
 		viewOf(2, attachedByURL("a", 1, 500)),
@@ -224,7 +224,7 @@ func TestTrackerUnderConcurrentUse(t *testing.T) {
 }
 
 func BenchmarkTracker(b *testing.B) {
-	tr := NewTracker(TrackerOptions{})
+	tr := NewTracker(TrackerOptions{Stride: 1})
 	tr.Follow(viewOf(1, attachedByURL("a", 1, 100_000)))
 	chain := chainOf(1, 750)
 	b.ReportAllocs()

@@ -162,7 +162,8 @@ func hear(slot *load.Slot, at time.Time, s *fleet.Stats) {
 // lookup is the scratch space of the questions to the indices.
 type lookup struct {
 	events, guess, scratch prefix.Hits
-	chain                  []prefix.Hash
+	chain, stridden        []prefix.Hash
+	stride                 int // of the guess
 	blockTokens            float64
 	prompt                 float64
 	crowd                  crowd
@@ -185,7 +186,9 @@ func (l *lookup) ask(a *aligned, overlay *prefix.Overlay, q *Query) {
 		}
 	}
 	if a.any[fromGuess] {
-		a.caches.Guess.Index.Lookup(q.Chain, &l.guess)
+		l.stride = max(a.caches.Guess.Stride, 1)
+		l.stridden = prefix.AppendStride(l.stridden[:0], q.Chain, l.stride)
+		a.caches.Guess.Index.Lookup(l.stridden, &l.guess)
 	}
 }
 
@@ -199,7 +202,7 @@ func (l *lookup) hit(f *facts) float64 {
 	case fromEvents:
 		blocks = l.events.Of(f.number)
 	case fromGuess:
-		blocks = l.guess.Of(f.number)
+		blocks = l.guess.Of(f.number) * l.stride
 	case nowhere, sources:
 	}
 	return min(float64(blocks)*l.blockTokens*f.trust, l.prompt)

@@ -222,10 +222,14 @@ func TestForeignLoadCounts(t *testing.T) {
 // Two texts that differ at the start share nothing, whatever they share later.
 func TestOnlyLeadingBlocksAreAHit(t *testing.T) {
 	p := newPlay(t, playConfig{engines: 2, blocks: 1 << 12, output: 8})
-	common := text(7, 40)
-	p.send(&call{chain: append(text(1, 1), common...), tokens: 656})
+	chain := func(first int32) []prefix.Hash {
+		tokens := make([]int32, 41*playBlock)
+		tokens[0] = first
+		return prefix.AppendChain(nil, prefix.Domain("m", ""), tokens, playBlock)
+	}
+	p.send(&call{chain: chain(1), tokens: 656})
 	p.run()
-	q := Query{Model: "m", Prompt: 656, Chain: append(text(2, 1), common...), BlockTokens: playBlock, Now: p.now}
+	q := Query{Model: "m", Prompt: 656, Chain: chain(2), BlockTokens: playBlock, Now: p.now}
 	d, err := p.router.Decide(&q, p.table.Columns(p.view), nil, Caches{Guess: p.tracker.Table()})
 	if err != nil || d.ServeHit != 0 || d.Serve == slices.IndexFunc(p.engines, func(e *playEngine) bool { return e.served > 0 }) {
 		t.Errorf("hit %d on %d, %v", d.ServeHit, d.Serve, err)

@@ -35,35 +35,48 @@ func TestFormulas(t *testing.T) {
 		want   []float64
 	}{
 		{
-			"turns", RoundRobin{}, Query{Turn: 7},
-			func(*Columns) {}, []float64{2, 0, 1}, // 7 mod 3 is the second one's turn
+			"turns",
+			RoundRobin{},
+			Query{Turn: 7},
+			func(*Columns) {},
+			[]float64{2, 0, 1}, // 7 mod 3 is the second one's turn
 		},
 		{
-			"requests of all", LeastRequest{}, Query{},
+			"requests of all",
+			LeastRequest{},
+			Query{},
 			func(c *Columns) { c.InFlight, c.Requests = []float64{1, 2, 3}, []float64{5, 2, 3} },
 			[]float64{5, 2, 3},
 		},
 		{
-			"two drawn", PowerOfTwo{}, Query{Draw: 5}, // 5 mod 3 = 2, then (2+1+1 mod 2) mod 3 = 1
+			"two drawn",
+			PowerOfTwo{},
+			Query{Draw: 5}, // 5 mod 3 = 2, then (2+1+1 mod 2) mod 3 = 1
 			func(c *Columns) { c.Queued, c.Active = []float64{0, 100, 20}, []float64{0, 7, 5} },
 			[]float64{inf, 107, 25},
 		},
 		{
 			// s·max(0, (U+n−h)/b) + K + (n−h)/b, n = 320, b = 16.
-			"kv cost", KVCost{}, Query{Prompt: 320, BlockTokens: 16},
+			"kv cost",
+			KVCost{},
+			Query{Prompt: 320, BlockTokens: 16},
 			func(c *Columns) {
 				c.Queued, c.Hit, c.Active = []float64{0, 160, 0}, []float64{0, 320, 160}, []float64{10, 50, 0}
 			},
 			[]float64{8*20 + 10 + 20, 8*10 + 50 + 0, 8*10 + 0 + 10},
 		},
 		{
-			"kv cost with scale and requests", KVCost{Scale: 1, Requests: 2}, Query{Prompt: 320, BlockTokens: 32},
+			"kv cost with scale and requests",
+			KVCost{Scale: 1, Requests: 2},
+			Query{Prompt: 320, BlockTokens: 32},
 			func(c *Columns) { c.Requests, c.Hit = []float64{0, 3, 1}, []float64{0, 320, 64} },
 			[]float64{10 + 10, 0 + 0 + 6, 8 + 8 + 2},
 		},
 		{
 			// (n−h)·(r+1), and u/(u+1) between equals.
-			"lmetric", LMetric{}, Query{Prompt: 1000},
+			"lmetric",
+			LMetric{},
+			Query{Prompt: 1000},
 			func(c *Columns) {
 				c.Hit, c.Requests, c.Queued = []float64{900, 0, 900}, []float64{3, 0, 3}, []float64{0, 0, 1}
 			},
@@ -71,7 +84,9 @@ func TestFormulas(t *testing.T) {
 		},
 		{
 			// U + 128 r + (n − 900) + min(20·(900−h), tau) + min(2048, n−h)·share.
-			"sticky", Sticky{}, Query{Prompt: 1000},
+			"sticky",
+			Sticky{},
+			Query{Prompt: 1000},
 			func(c *Columns) {
 				c.Hit, c.Requests, c.Queued = []float64{900, 0, 500}, []float64{2, 0, 1}, []float64{300, 0, 0}
 				c.Share = []float64{1.5, .5, 1}
@@ -79,27 +94,35 @@ func TestFormulas(t *testing.T) {
 			[]float64{300 + 256 + 100 + 150, 100 + 18000 + 500, 128 + 100 + 8000 + 500},
 		},
 		{
-			"sticky at most MaxWait, slower ones dearer", Sticky{MaxWait: time.Second}, Query{Prompt: 10000},
+			"sticky at most MaxWait, slower ones dearer",
+			Sticky{MaxWait: time.Second},
+			Query{Prompt: 10000},
 			func(c *Columns) {
 				c.Hit, c.Rate = []float64{9000, 0, 0}, []float64{1000, 3000, nan}
 			}, // tau = 3,000, mean rate 2,000
 			[]float64{1000 * 2, (1000 + 3000) * 2 / 3., 1000 + 3000},
 		},
 		{
-			"sticky where siblings crowd the holder", Sticky{}, Query{Prompt: 1000},
+			"sticky where siblings crowd the holder",
+			Sticky{},
+			Query{Prompt: 1000},
 			func(c *Columns) {
 				c.Hit, c.Requests, c.Siblings = []float64{900, 0, 0}, []float64{5, 0, 1}, []float64{3, 0, 0}
 			},
 			[]float64{behind + 640 + 1000, 1000, 128 + 1000},
 		},
 		{
-			"sticky where the holder has far more than the idlest", Sticky{}, Query{Prompt: 1000},
+			"sticky where the holder has far more than the idlest",
+			Sticky{},
+			Query{Prompt: 1000},
 			func(c *Columns) { c.Hit, c.Requests = []float64{900, 0, 0}, []float64{17, 0, 16} },
 			[]float64{behind + 17*128 + 1000, 1000, 16*128 + 1000},
 		},
 		{
 			// Least-request 0, .5, 1 and power-of-two 1, 1, 0 (the first is not drawn).
-			"blend", Blend{[]Weighted{{LeastRequest{}, 3}, {PowerOfTwo{}, 1}}}, Query{Draw: 5},
+			"blend",
+			Blend{[]Weighted{{LeastRequest{}, 3}, {PowerOfTwo{}, 1}}},
+			Query{Draw: 5},
 			func(c *Columns) { c.Requests, c.Active = []float64{2, 4, 6}, []float64{0, 9, 1} },
 			[]float64{0 + 1, 1.5 + 1, 3 + 0},
 		},

@@ -240,10 +240,10 @@ func TestPathCountsUncachedTokens(t *testing.T) {
 		reason        string
 	}{
 		{"nobody holds any", 0, 0, true, Disaggregated, ReasonPredictedFaster},
-		{"the serving worker holds nearly all", 90, 0, true, Aggregated, ReasonCached},
-		{"the serving worker holds half", 50, 0, true, Aggregated, ReasonPredictedSlower},
-		{"the prefill worker holds as much", 50, 60, true, Disaggregated, ReasonPredictedFaster},
-		{"rates unknown", 50, 0, false, Disaggregated, ReasonLongPrompt},
+		{"the serving worker holds nearly all", 88, 0, true, Aggregated, ReasonCached},
+		{"the serving worker holds half", 48, 0, true, Aggregated, ReasonPredictedSlower},
+		{"the prefill worker holds as much", 48, 64, true, Disaggregated, ReasonPredictedFaster},
+		{"rates unknown", 48, 0, false, Disaggregated, ReasonLongPrompt},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -280,15 +280,15 @@ func TestSourcesOfHits(t *testing.T) {
 	state := prefix.NewState(prefix.Options{})
 	state.Apply(&prefix.Frame{Kind: prefix.FrameAttach, Worker: "told", Epoch: 1})
 	row, _ := state.Table().Find("told", 1)
-	chain := text(1, 10)
+	chain := text(1, 16)
 	state.Table().Index.Store(row.Worker, chain[:4])
 	tracker := prefix.NewTracker(prefix.TrackerOptions{})
 	tracker.Follow(y.view)
 	tracker.Dispatched("told", 1, chain) // never asked
-	tracker.Dispatched("guessed", 1, chain[:6])
+	tracker.Dispatched("guessed", 1, chain[:8])
 	r := New(Config{Mode: Never})
 	decide := func() (*Query, Decision, map[fleet.WorkerID]float64) {
-		q := &Query{Model: "m", Prompt: 160, Chain: chain, BlockTokens: 16, Now: start}
+		q := &Query{Model: "m", Prompt: 256, Chain: chain, BlockTokens: 16, Now: start}
 		d, err := r.Decide(q, y.lined(), nil, Caches{Events: state.Table(), Guess: tracker.Table()})
 		if err != nil {
 			t.Fatal(err)
@@ -302,13 +302,13 @@ func TestSourcesOfHits(t *testing.T) {
 		return q, d, hits
 	}
 	q, d, hits := decide()
-	if hits["told"] != 64 || hits["guessed"] != 96 || d.Server().ID != "guessed" {
+	if hits["told"] != 64 || hits["guessed"] != 128 || d.Server().ID != "guessed" {
 		t.Fatalf("%v, chose %s", hits, d.Server().ID)
 	}
 	d.Serve = y.view.Find("told")
 	presence := r.Commit(q, &d)
 	presence.Leave()
-	if _, _, hits = decide(); hits["told"] != 160 {
+	if _, _, hits = decide(); hits["told"] != 256 {
 		t.Errorf("an own decision does not count: %v", hits)
 	}
 	// Another incarnation gets the number.

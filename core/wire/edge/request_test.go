@@ -162,3 +162,34 @@ func BenchmarkParse48K(b *testing.B) {
 		}
 	}
 }
+
+// The usage option is put in the same way with room behind the body, where it
+// takes no other memory, and without.
+func TestCountUsageInPlace(t *testing.T) {
+	for _, text := range []string{
+		`{"model":"m","stream":true}`,
+		`{"model":"m","stream":true,"stream_options":null,"x":1}`,
+		`{"model":"m","stream_options":{},"stream":true}`,
+		`{"model":"m","stream_options":{"a":[1]},"stream":true}`,
+		`{"model":"m","stream_options":{"include_usage":false,"a":1},"stream":true}`,
+		`{"model":"m","stream_options":{"include_usage":"yes"},"stream":true}`,
+	} {
+		tight, err := Parse([]byte(text), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tight.CountUsage()
+		room := append(make([]byte, 0, len(text)+64), text...)
+		roomy, err := Parse(room, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		roomy.CountUsage()
+		if string(roomy.Body) != string(tight.Body) || !strings.Contains(string(tight.Body), `"include_usage":true`) {
+			t.Errorf("%s became %s with room, %s without", text, roomy.Body, tight.Body)
+		}
+		if &roomy.Body[0] != &room[0] {
+			t.Errorf("%s was copied", text)
+		}
+	}
+}

@@ -43,9 +43,9 @@ const (
 	probeEvery = 30 * time.Second
 	// replayStep and replayWhole bound a replay's wait for each message and for all.
 	replayStep, replayWhole = 3 * time.Second, time.Minute
-	// replayPause is the time without replays after one that the engine did not
-	// finish, reachPause after one that did not reach it.
-	replayPause, reachPause = 30 * time.Second, time.Second
+	// minPause is the time without replays after one that did not reach the engine
+	// or that it did not finish, e.g. because it died; it doubles up to maxPause.
+	minPause, maxPause = time.Second, 30 * time.Second
 	// remembered is how many recent messages are told from others of the same
 	// number. Engines remember 10,000 unless told otherwise.
 	remembered = 1 << 14
@@ -84,11 +84,12 @@ type reader struct {
 	group int // the KV-cache group that is followed, or anyGroup
 
 	begun  bool
-	next   uint64 // number of the message that is due
-	peer   uint64 // the connection that was heard last
-	heard  uint64 // and the number that came by it last
-	recent []seen // by number modulo its length
-	pause  time.Time
+	next   uint64        // number of the message that is due
+	peer   uint64        // the connection that was heard last
+	heard  uint64        // and the number that came by it last
+	recent []seen        // by number modulo its length
+	pause  time.Duration // the last one
+	paused time.Time     // its end
 }
 
 // anyGroup means that no group has been seen yet.
@@ -116,6 +117,9 @@ func (r *reader) run(ctx context.Context, sub *zmtp.Sub) error {
 		case errors.Is(err, context.DeadlineExceeded):
 			r.probe(ctx)
 			probe = probeEvery
+			if left := r.paused.Sub(r.Clock.Now()); left > 0 {
+				probe = min(left, probeEvery)
+			}
 		default:
 			return fmt.Errorf("collect: KV events: %w", err)
 		}
@@ -129,7 +133,8 @@ func (r *reader) hear(ctx context.Context, in zmtp.Inbound) {
 		return // no message of an engine; if it was to be one, its number is missing
 	}
 	if r.peer != 0 && r.peer != in.Peer {
-		r.probe(ctx) // it may be another process
+		r.paused = time.Time{} // it may be another process, whose silence nobody has met
+		r.probe(ctx)
 	}
 	// A publisher counts upwards: a number that does not exceed the one heard
 	// before it is of a publisher that began anew.
@@ -289,7 +294,7 @@ func (r *reader) replayAll(ctx context.Context) { r.replay(ctx, 0) }
 // missing; same is false when the engine has answered and has other messages than
 // those known. Where everything is asked for, whatever comes is a beginning.
 func (r *reader) replay(ctx context.Context, from uint64) (whole, same bool) {
-	if r.Replay == "" || r.Clock.Now().Before(r.pause) {
+	if r.Replay == "" || r.Clock.Now().Before(r.paused) {
 		return false, true
 	}
 	ctx, cancel := context.WithTimeout(ctx, replayWhole)
@@ -298,19 +303,14 @@ func (r *reader) replay(ctx context.Context, from uint64) (whole, same bool) {
 	dealer := zmtp.NewDealer(r.Options)
 	defer dealer.Close() //nolint:errcheck // it cannot fail
 	whole, same, err := r.ask(ctx, dealer, from)
-	switch {
-	case errors.Is(err, errUnreached):
-		r.pause = r.Clock.Now().Add(reachPause)
-	case err != nil:
-		r.pause = r.Clock.Now().Add(replayPause)
-	default:
-		return whole, same
+	if err != nil {
+		r.pause = min(max(2*r.pause, minPause), maxPause)
+		r.paused = r.Clock.Now().Add(r.pause)
+		return false, true
 	}
-	return false, true
+	r.pause = 0
+	return whole, same
 }
-
-// errUnreached means that nobody listens at the replay endpoint.
-var errUnreached = errors.New("collect: the replay endpoint is not reached")
 
 func (r *reader) ask(ctx context.Context, dealer *zmtp.Dealer, from uint64) (whole, same bool, err error) {
 	if err := dealer.Connect(r.Replay); err != nil {
@@ -322,7 +322,7 @@ func (r *reader) ask(ctx context.Context, dealer *zmtp.Dealer, from uint64) (who
 		return f(ctx)
 	}
 	if err := step(func(ctx context.Context) error { return dealer.Send(ctx, kvevent.Replay(from)...) }); err != nil {
-		return false, true, fmt.Errorf("%w: %w", errUnreached, err)
+		return false, true, err
 	}
 	whole, same = true, true
 	known := r.begun && from < r.next // the first is one that we have

@@ -221,6 +221,7 @@ type publisher struct {
 	mu     sync.Mutex
 	ring   []kvevent.Message
 	asked  []uint64 // numbers that replays were asked from
+	mute   int      // replays left that are not answered
 }
 
 func newPublisher(t *testing.T) (p *publisher, z ZMTP) {
@@ -260,6 +261,10 @@ func (p *publisher) serve(t *testing.T) {
 		p.mu.Lock()
 		p.asked = append(p.asked, from)
 		due := append(slices.Clone(p.ring), kvevent.Message{Seq: kvevent.EndOfReplay})
+		if p.mute > 0 {
+			p.mute--
+			due = nil
+		}
 		p.mu.Unlock()
 		for _, m := range due {
 			if m.Seq >= from && p.router.Send(t.Context(), in.Peer, append([][]byte{{}}, m.Frames()...)...) != nil {
@@ -325,6 +330,20 @@ func TestReplaysAreNotAskedForInVain(t *testing.T) {
 	if len(p.asked) > 4 {
 		t.Errorf("asked for replays from %v", p.asked)
 	}
+}
+
+// TestAnUnansweredReplayIsAskedForAgain: an engine that dies over a replay and
+// comes back without more to publish is asked once more, soon.
+func TestAnUnansweredReplayIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	p, z := newPublisher(t)
+	p.mute = 1
+	for seq := range uint64(3) {
+		p.store(seq, true)
+	}
+	m := NewMirror(0)
+	run(t, z, NewTranslator(m, scope))
+	eventually(t, "all blocks are known", func() bool { return len(m.list()) == 3 })
 }
 
 // FuzzMessages: whatever an engine sends, the mirror is a set of blocks with

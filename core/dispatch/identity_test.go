@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -29,10 +30,10 @@ func (y *yard) ask(id, topic string, n int) Outcome {
 	return life.Serve(y.t.Context(), &Request{Request: req, ID: id, Path: "/v1/completions"}, &sink{})
 }
 
-// cachedAnswer is a whole answer that reports cached tokens.
-func cachedAnswer(prompt, cached int) script {
+// cachedAnswer is a whole answer that reports cached tokens, of 1,000.
+func cachedAnswer(cached int) script {
 	return script{status: 200, plain: true, body: []part{{text: fmt.Sprintf(
-		`{"choices":[{"text":"x"}],"usage":{"prompt_tokens":%d,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":%d}}}`, prompt, cached,
+		`{"choices":[{"text":"x"}],"usage":{"prompt_tokens":1000,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":%d}}}`, cached,
 	)}}}
 }
 
@@ -40,7 +41,7 @@ func cachedAnswer(prompt, cached int) script {
 // can be asked for afterwards.
 func TestPromptsReturnToTheirBlocks(t *testing.T) {
 	y := newYard(t, alone(), fleet.Worker{ID: "a"}, fleet.Worker{ID: "b"}, fleet.Worker{ID: "c"})
-	y.play = func(fleet.WorkerID, *engine.Call) script { return cachedAnswer(1000, 960) }
+	y.play = func(fleet.WorkerID, *engine.Call) script { return cachedAnswer(960) }
 	homes := map[string]fleet.WorkerID{}
 	for _, topic := range []string{"geese", "rivers", "clocks"} {
 		homes[topic] = y.ask("first-"+topic, topic, 1000).Placement.Serve
@@ -81,7 +82,7 @@ func TestFailoverLeavesTheHolder(t *testing.T) {
 		if w == home {
 			return script{err: engine.ErrConnect}
 		}
-		return cachedAnswer(1000, 0)
+		return cachedAnswer(0)
 	}
 	o := y.ask("2", "geese", 1000)
 	if o.Name != "ok" || o.Placement.Serve == home || o.Placement.Failovers != 1 {
@@ -106,15 +107,15 @@ func TestPredictionsAreHeldAgainstReports(t *testing.T) {
 		answer   script
 		degraded float64
 	}{
-		{"caches nothing", cachedAnswer(1000, 0), 1},
-		{"has it", cachedAnswer(1000, 960), 0},
+		{"caches nothing", cachedAnswer(0), 1},
+		{"has it", cachedAnswer(960), 0},
 		{"does not say", script{status: 200, plain: true, body: []part{{text: goodAnswer}}}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			y := newYard(t, alone(), fleet.Worker{ID: "a"})
 			y.play = func(fleet.WorkerID, *engine.Call) script { return tt.answer }
 			for i := range 40 {
-				y.ask(fmt.Sprint(i), "geese", 1000)
+				y.ask(strconv.Itoa(i), "geese", 1000)
 			}
 			if got := y.counter(measure.PrefixDegraded); got != tt.degraded {
 				t.Errorf("degraded %v, want %v", got, tt.degraded)
@@ -130,11 +131,11 @@ func TestToldWorkersAreNotGuessed(t *testing.T) {
 	state.Apply(&prefix.Frame{Kind: prefix.FrameAttach, Worker: "a", Epoch: 1})
 	state.Apply(&prefix.Frame{Kind: prefix.FrameAttach, Worker: "b", Epoch: 1})
 	y.d.deps.Events = state.Table
-	y.play = func(fleet.WorkerID, *engine.Call) script { return cachedAnswer(1000, 0) }
+	y.play = func(fleet.WorkerID, *engine.Call) script { return cachedAnswer(0) }
 	first := y.ask("1", "geese", 1000).Placement.Serve
 	// No event has come yet; the decision alone says where it is.
 	for i := range 20 {
-		if p := y.ask(fmt.Sprint(i), "geese", 1000).Placement; p.Serve != first || p.Hit == 0 {
+		if p := y.ask(strconv.Itoa(i), "geese", 1000).Placement; p.Serve != first || p.Hit == 0 {
 			t.Fatalf("%v", p)
 		}
 	}
@@ -146,7 +147,7 @@ func TestToldWorkersAreNotGuessed(t *testing.T) {
 func TestMemoryIsBounded(t *testing.T) {
 	y := newYard(t, alone(), fleet.Worker{ID: "a"})
 	for i := range keptExplanations + 10 {
-		y.ask(fmt.Sprint(i), "x", 10)
+		y.ask(strconv.Itoa(i), "x", 10)
 	}
 	if y.d.Explain("0") != nil || y.d.Explain("9") != nil || len(y.d.Explain("10")) != 1 {
 		t.Error("not the last ones are kept")

@@ -170,11 +170,6 @@ func (p *play) mean() time.Duration {
 	return sum / time.Duration(len(p.ttft))
 }
 
-func (p *play) quantile(q float64) time.Duration {
-	slices.Sort(p.ttft)
-	return p.ttft[int(q*float64(len(p.ttft)-1))]
-}
-
 // event is something that happens at a time; among equals in order.
 type event struct {
 	at  time.Time
@@ -223,10 +218,10 @@ func (l *lru) match(chain []prefix.Hash) (n int) {
 }
 
 func (l *lru) insert(chain []prefix.Hash) {
-	for i := len(chain) - 1; i >= 0; i-- {
+	for _, hash := range slices.Backward(chain) {
 		l.clock++
-		l.at[chain[i]] = l.clock
-		l.order = append(l.order, used{chain[i], l.clock})
+		l.at[hash] = l.clock
+		l.order = append(l.order, used{hash, l.clock})
 		for len(l.at) > l.capacity {
 			oldest := l.order[0]
 			l.order = l.order[1:]

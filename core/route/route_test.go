@@ -422,10 +422,21 @@ func known(tb testing.TB) (*yard, Caches, [][]prefix.Hash) {
 
 // A decision allocates nothing, look-up, speculation and explanation included.
 func TestDecideDoesNotAllocate(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
 	y, caches, prompts := known(t)
+	prompts = prompts[:8]
 	samples := samplesOf(y)
+	overlay := prefix.NewOverlay(time.Hour, 64<<20)
+	for i := range y.view.Workers { // it grows no more
+		for _, chain := range prompts {
+			overlay.Add(prefix.Worker(i), chain, start)
+		}
+	}
 	for _, policy := range append(Policies(), Blend{[]Weighted{{Sticky{}, 1}, {LMetric{}, 1}}}) {
 		r := New(Config{Policy: policy})
+		r.overlay = overlay
 		lined := y.lined()
 		var e Explanation
 		i := 0
@@ -442,11 +453,6 @@ func TestDecideDoesNotAllocate(t *testing.T) {
 		}
 		for range 3 * len(prompts) {
 			decide() // scratch grows
-		}
-		for i := range lined.Slots { // the overlay grows no more
-			for _, chain := range prompts {
-				r.overlay.Add(prefix.Worker(i), chain, start)
-			}
 		}
 		if n := testing.AllocsPerRun(100, decide); n != 0 {
 			t.Errorf("%s: %v allocations", policy.Name(), n)

@@ -87,14 +87,15 @@ func (s *teller) play(_ fleet.WorkerID, c *engine.Call) script {
 }
 
 func story(stream string) (text string, roles int) {
+	var b strings.Builder
 	for event := range strings.SplitSeq(stream, "\n\n") {
 		data := gjson.Get(strings.TrimPrefix(event, "data: "), "choices.0.delta")
-		text += data.Get("content").Str
+		b.WriteString(data.Get("content").Str)
 		if data.Get("role").Exists() {
 			roles++
 		}
 	}
-	return text, roles
+	return b.String(), roles
 }
 
 func whole() string {

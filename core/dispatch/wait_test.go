@@ -117,10 +117,11 @@ func TestQueue(t *testing.T) {
 		var mu sync.Mutex
 		var order []int
 		var wg sync.WaitGroup
-		left, leave := context.WithCancel(t.Context())
+		stays := t.Context()
+		left, leave := context.WithCancel(stays)
 		for i := range 8 {
 			wg.Go(func() {
-				ctx := t.Context()
+				ctx := stays
 				if i == 4 {
 					ctx = left
 				}

@@ -252,9 +252,10 @@ func (r *Router) Commit(q *Query, d *Decision) Presence {
 }
 
 // speculate enters that the worker is about to hold the prompt, until its events
-// say so.
+// say so. What it is known to hold already needs no guess.
 func (r *Router) speculate(q *Query, worker int) {
-	if f := &r.aligned.facts[worker]; f.source == fromEvents {
+	f := &r.aligned.facts[worker]
+	if f.source == fromEvents && r.lookup.events.Of(f.number) < len(q.Chain) {
 		r.overlay.Add(f.number, q.Chain, q.Now)
 	}
 }

@@ -331,10 +331,9 @@ func TestImportStartsDuringAStep(t *testing.T) {
 
 func TestImportWaitsForBlocks(t *testing.T) {
 	r := &batchtest.Runner{}
-	var hold sync.Mutex
-	blocked := &batchtest.Runner{OnForward: func([]batch.Span) { hold.Lock(); hold.Unlock() }} //nolint:staticcheck // a gate
+	gate := make(chan struct{})
+	blocked := &batchtest.Runner{OnForward: func([]batch.Span) { <-gate }}
 	p, d := start(t, r, batch.Options{}), start(t, blocked, batch.Options{KVBlocks: 8})
-	hold.Lock()
 	first := submit(t, d, &batch.Request{Prompt: prompt(1, 100), MaxTokens: 1})
 	for d.Cache().Counts().Held == 0 {
 		time.Sleep(time.Millisecond)
@@ -349,7 +348,7 @@ func TestImportWaitsForBlocks(t *testing.T) {
 		t.Error("started without blocks")
 	default:
 	}
-	hold.Unlock()
+	close(gate)
 	if got, _ := drain(t, s); !slices.Equal(got, want) || s.KV() != "moved" {
 		t.Errorf("text %v, %q, want %v, moved", got, s.KV(), want)
 	}

@@ -78,7 +78,10 @@ type Deps struct {
 	Registry   *measure.Registry
 	Clock      clock.Clock
 	Log        *slog.Logger
-	// Checks must pass, besides "a worker is registered" and "not draining", for
+	// Answers reports whether a worker answers, as far as the fleet knows; nil
+	// when every registered worker does.
+	Answers func(fleet.WorkerID) bool
+	// Checks must pass, besides "a worker can generate" and "not draining", for
 	// the server to be ready.
 	Checks []Check
 }

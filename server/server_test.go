@@ -522,7 +522,19 @@ func TestModelsAndHealth(t *testing.T) {
 	if status, body := get("/health"); status != 503 || parseError(t, body).Error.Code != "not_ready" {
 		t.Errorf("%d %s", status, body)
 	}
+	r.worker("p", fleet.RolePrefill, serve) // it computes prompts, and nobody generates
+	if status, body := get("/readyz?verbose"); status != 503 || !strings.Contains(body, "[-]workers failed: no worker that can generate") ||
+		!strings.Contains(body, `model "m": workers up: prefill 1 of 1; none can generate`) {
+		t.Errorf("%d %s", status, body)
+	}
+	r.workers = nil
 	r.worker("w", fleet.RoleBoth, serve)
+	r.workers[0].Draining = true
+	r.publish()
+	if status, body := get("/readyz?verbose"); status != 503 || !strings.Contains(body, "both 0 of 1; none can generate") {
+		t.Errorf("%d %s", status, body)
+	}
+	r.workers[0].Draining = false
 	r.workers[0].Models = []string{"m", "org/n"}
 	r.workers[0].Capacity.MaxContext = 2048
 	r.index++

@@ -34,6 +34,13 @@ type Fleet interface {
 	Events() *prefix.Table
 }
 
+// asking is a fleet that asks its workers itself. In others a worker that falls
+// silent leaves the view.
+type asking interface {
+	// Answers reports whether a worker of the view answered when last asked.
+	Answers(id fleet.WorkerID) bool
+}
+
 // Gateway is the client API on its listener.
 type Gateway struct {
 	dispatcher *dispatch.Dispatcher
@@ -121,7 +128,7 @@ func (g *Gateway) build(p Process, c config.Gateway, routing route.Config, f Fle
 		Attempts: c.Attempts, MaxWaiting: c.QueueSize, RetryShare: orNone(float64(c.RetryPercent) / 100),
 		Migrations: orNone(c.MigrationLimit), Patience: c.SuspectTime, Models: c.Models,
 	}, dispatch.Deps{
-		View:    f.View, Samples: f.Samples, Events: f.Events, Adapter: find, Registry: p.Registry, Clock: p.Clock,
+		View: f.View, Samples: f.Samples, Events: f.Events, Adapter: find, Registry: p.Registry, Clock: p.Clock,
 		Prompts: prompt.New(prompt.Options{Texts: texts, Clock: p.Clock, Registry: p.Registry}),
 	})
 	if err != nil {
@@ -131,10 +138,14 @@ func (g *Gateway) build(p Process, c config.Gateway, routing route.Config, f Fle
 	if c.Heartbeat == 0 {
 		stream.Heartbeat = -1
 	}
+	var answers func(fleet.WorkerID) bool
+	if a, ok := f.(asking); ok {
+		answers = a.Answers
+	}
 	g.server, err = server.New(server.Config{
 		OpenAI:  frontdoor.Config{MaxBody: c.MaxBody, MaxStops: c.MaxStops, MaxDepth: c.MaxDepth, Explain: c.Explain, Stream: stream},
 		Unready: c.UnreadyTime, MaxHeader: int(c.MaxHeader),
-	}, server.Deps{Dispatcher: g.dispatcher, View: f.View, Registry: p.Registry, Clock: p.Clock, Log: p.Log})
+	}, server.Deps{Dispatcher: g.dispatcher, View: f.View, Answers: answers, Registry: p.Registry, Clock: p.Clock, Log: p.Log})
 	if err != nil {
 		return err
 	}

@@ -28,46 +28,67 @@ import (
 type staticFleet struct {
 	client *http.Client
 	urls   []string
-	models [][]offer   // by engine, as last heard; owned by run
-	silent atomic.Bool // some engine has never been heard
+	heard  []hearsay // by engine; owned by run
 	view   atomic.Pointer[fleet.View]
+	down   atomic.Pointer[map[fleet.WorkerID]bool] // who did not answer when last asked
 	cancel context.CancelFunc
 	task   sync.WaitGroup
 }
 
+// hearsay is what is known of one engine.
+type hearsay struct {
+	models []offer // as last heard
+	fault  string  // why it did not answer when last asked; empty when it did
+}
+
 const (
 	askEvery   = 5 * time.Second
-	askFirst   = 200 * time.Millisecond // while some engine has never been heard
+	askSilent  = time.Second            // while some engine does not answer
+	askFirst   = 200 * time.Millisecond // the same, shortly after the start
+	startTime  = 30 * time.Second       // how long that is
 	askTimeout = 2 * time.Second
 	maxModels  = 1 << 20 // bytes of an answer
 )
 
 func startStaticFleet(ctx context.Context, p Process, urls []string) *staticFleet {
-	f := &staticFleet{client: &http.Client{Timeout: askTimeout}, models: make([][]offer, len(urls))}
+	f := &staticFleet{client: &http.Client{Timeout: askTimeout}, heard: make([]hearsay, len(urls))}
 	for _, u := range urls {
-		f.urls = append(f.urls, strings.TrimRight(u, "/"))
+		f.urls = append(f.urls, engineRoot(u))
 	}
 	f.view.Store(fleet.NewView(1, nil))
+	f.down.Store(&map[fleet.WorkerID]bool{})
 	f.ask(ctx, p)
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	f.cancel = cancel
-	f.task.Go(func() {
-		for {
-			wait := askEvery
-			if f.silent.Load() {
+	f.task.Go(func() { f.run(run, p) })
+	return f
+}
+
+// engineRoot is where an engine's API begins. Users copy the base URL of a
+// client, which ends in /v1; requests bring that themselves.
+func engineRoot(url string) string {
+	return strings.TrimRight(strings.TrimSuffix(strings.TrimRight(url, "/"), "/v1"), "/")
+}
+
+func (f *staticFleet) run(ctx context.Context, p Process) {
+	began := p.Clock.Now()
+	for {
+		wait := askEvery
+		if len(*f.down.Load()) > 0 {
+			wait = askSilent
+			if p.Clock.Now().Sub(began) < startTime {
 				wait = askFirst
 			}
-			timer := p.Clock.NewTimer(wait)
-			select {
-			case <-run.Done():
-				timer.Stop()
-				return
-			case <-timer.C():
-				f.ask(run, p)
-			}
 		}
-	})
-	return f
+		timer := p.Clock.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C():
+			f.ask(ctx, p)
+		}
+	}
 }
 
 // offer is what an engine says of one model it serves.
@@ -78,32 +99,56 @@ type offer struct {
 
 // ask asks all engines at once and publishes a new view if anything changed.
 func (f *staticFleet) ask(ctx context.Context, p Process) {
-	heard := make([][]offer, len(f.urls))
+	heard := make([]hearsay, len(f.urls))
 	var asked sync.WaitGroup
 	for i, u := range f.urls {
-		asked.Go(func() {
-			models, err := askModels(ctx, f.client, u)
-			if err != nil {
-				level := slog.LevelWarn
-				if len(f.models[i]) == 0 && f.silent.Load() { // said once
-					level = slog.LevelDebug
-				}
-				p.Log.Log(ctx, level, "engine does not say which models it serves", "engine", u, "err", err)
-				models = f.models[i]
-			}
-			heard[i] = models
-		})
+		asked.Go(func() { heard[i] = f.askOne(ctx, u, f.heard[i].models) })
 	}
 	asked.Wait()
-	f.silent.Store(slices.ContainsFunc(heard, func(m []offer) bool { return len(m) == 0 }))
-	if slices.EqualFunc(f.models, heard, slices.Equal[[]offer]) {
-		return
+	if ctx.Err() != nil {
+		return // nobody had time to answer
 	}
-	f.models = heard
+	changed, down := false, map[fleet.WorkerID]bool{}
+	for i, u := range f.urls {
+		report(p.Log, u, &f.heard[i], &heard[i])
+		changed = changed || !slices.Equal(f.heard[i].models, heard[i].models)
+		if heard[i].fault != "" {
+			down[fleet.WorkerID(u)] = true
+		}
+	}
+	f.heard = heard
+	f.down.Store(&down)
+	if changed {
+		f.publish()
+	}
+}
+
+func (f *staticFleet) askOne(ctx context.Context, url string, known []offer) hearsay {
+	models, err := askModels(ctx, f.client, url)
+	switch {
+	case err != nil:
+		return hearsay{known, err.Error()}
+	case len(models) == 0:
+		return hearsay{known, "it serves no model"}
+	}
+	return hearsay{models: models}
+}
+
+// report logs that an engine fell silent, or came back: each once.
+func report(log *slog.Logger, url string, before, now *hearsay) {
+	switch {
+	case now.fault != "" && before.fault == "":
+		log.Warn("engine unreachable; it is asked again until it answers", "engine", url, "err", now.fault)
+	case now.fault == "" && before.fault != "":
+		log.Info("engine reachable again", "engine", url, "models", len(now.models))
+	}
+}
+
+func (f *staticFleet) publish() {
 	var workers []fleet.Worker
 	for i, u := range f.urls {
-		if len(heard[i]) > 0 {
-			workers = append(workers, engineAt(u, heard[i]))
+		if models := f.heard[i].models; len(models) > 0 {
+			workers = append(workers, engineAt(u, models))
 		}
 	}
 	f.view.Store(fleet.NewView(f.view.Load().Index+1, workers))
@@ -156,6 +201,9 @@ func askModels(ctx context.Context, client *http.Client, url string) ([]offer, e
 }
 
 func (f *staticFleet) View() *fleet.View { return f.view.Load() }
+
+// Answers reports whether the engine answered when last asked.
+func (f *staticFleet) Answers(id fleet.WorkerID) bool { return !(*f.down.Load())[id] }
 
 func (f *staticFleet) close() {
 	f.cancel()

@@ -32,7 +32,7 @@ const (
 type conn struct {
 	server   *Server
 	watcher  *watcher
-	raw      *net.TCPConn
+	raw      *socket
 	id       uint64 // the watcher's
 	accepted time.Time
 	state    atomic.Int32
@@ -52,7 +52,7 @@ type conn struct {
 }
 
 func newConn(s *Server, w *watcher, raw *net.TCPConn) *conn {
-	c := &conn{server: s, watcher: w, raw: raw, accepted: time.Now(), remote: raw.RemoteAddr().String()}
+	c := &conn{server: s, watcher: w, raw: newSocket(raw), accepted: time.Now(), remote: raw.RemoteAddr().String()}
 	c.ctx, c.gone = context.WithCancel(s.cfg.Base)
 	return c
 }
@@ -63,7 +63,7 @@ func (c *conn) run() {
 	defer c.gone()
 	defer c.cut()
 	defer c.release()
-	if !c.watcher.add(c, c.raw) {
+	if !c.watcher.add(c, c.raw.TCPConn) {
 		c.handOver()
 		return
 	}
@@ -203,7 +203,7 @@ func (c *conn) handOver() {
 	if c.buf != nil {
 		rest = append(rest, (*c.buf)[c.from:c.to]...)
 	}
-	c.server.behind.pass(&handed{TCPConn: c.raw, rest: rest})
+	c.server.behind.pass(&handed{TCPConn: c.raw.TCPConn, rest: rest})
 }
 
 // closeIfIdle closes the connection when no request is under way.

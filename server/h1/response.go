@@ -124,7 +124,7 @@ func (w *response) send(p []byte) error {
 		_, err = w.c.raw.Write(b)
 	} else {
 		parts := net.Buffers{b, p, []byte(tail)}
-		_, err = parts.WriteTo(w.c.raw)
+		_, err = parts.WriteTo(w.c.raw.TCPConn)
 	}
 	if err != nil {
 		w.err = err

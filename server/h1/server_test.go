@@ -374,19 +374,19 @@ func TestShutdown(t *testing.T) {
 	wg.Wait()
 }
 
-// A request that is not streamed makes few allocations, an event none.
+// An event makes no allocation.
 func TestAllocations(t *testing.T) {
-	var events float64
+	events := make(chan float64, 1)
 	r := newRig(t, func(w http.ResponseWriter, req *http.Request) {
 		_, _ = io.Copy(io.Discard, req.Body)
 		event := []byte("data: {}\n\n")
 		_, _ = w.Write(event)
-		events = testing.AllocsPerRun(100, func() { _, _ = w.Write(event) })
+		events <- testing.AllocsPerRun(100, func() { _, _ = w.Write(event) })
 	})
 	c, in := r.dial()
 	_, _ = io.WriteString(c, wire("{}"))
 	answer(t, in)
-	if events > 0 {
-		t.Errorf("%v allocations an event", events)
+	if n := <-events; n >= 1 { // the race detector empties pools now and then
+		t.Errorf("%v allocations an event", n)
 	}
 }

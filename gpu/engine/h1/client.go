@@ -109,6 +109,9 @@ func (c *Client) take(ctx context.Context) (cn *conn, reused bool, err error) {
 		}
 		return nil, false, fmt.Errorf("%w: %w", engine.ErrConnect, err)
 	}
+	if tcp, ok := raw.(*net.TCPConn); ok {
+		raw = newSocket(tcp)
+	}
 	return &conn{client: c, raw: raw, in: bufio.NewReaderSize(raw, 4<<10)}, false, nil
 }
 

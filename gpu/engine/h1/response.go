@@ -101,11 +101,11 @@ func (r *Response) readHead(cn *conn) error {
 // parseStatus reads "HTTP/1.1 200 OK".
 func (r *Response) parseStatus(line []byte) error {
 	if len(line) < len("HTTP/1.1 200") || !bytes.HasPrefix(line, []byte("HTTP/1.")) || line[8] != ' ' {
-		return fmt.Errorf("%w: status line %.40q", ErrProtocol, line)
+		return fmt.Errorf("%w: status line of %d bytes", ErrProtocol, len(line))
 	}
 	code, err := strconv.ParseUint(string(line[9:12]), 10, 16)
 	if err != nil || code < 100 || len(line) > 12 && line[12] != ' ' {
-		return fmt.Errorf("%w: status line %.40q", ErrProtocol, line)
+		return fmt.Errorf("%w: status line of %d bytes", ErrProtocol, len(line))
 	}
 	r.Status = int(code)
 	r.keep = line[7] == '1'
@@ -115,7 +115,7 @@ func (r *Response) parseStatus(line []byte) error {
 func checkField(line []byte) error {
 	colonAt := bytes.IndexByte(line, ':')
 	if colonAt < 1 || line[0] == ' ' || line[0] == '\t' || bytes.ContainsAny(line[:colonAt], " \t") {
-		return fmt.Errorf("%w: header line %.40q", ErrProtocol, line)
+		return fmt.Errorf("%w: header line of %d bytes", ErrProtocol, len(line))
 	}
 	return nil
 }
@@ -133,13 +133,13 @@ func (r *Response) frame() error {
 		return fmt.Errorf("%w: Content-Length beside Transfer-Encoding", ErrProtocol)
 	case encoding != "":
 		if !bytes.EqualFold([]byte(encoding), []byte("chunked")) {
-			return fmt.Errorf("%w: transfer encoding %.40q", ErrProtocol, encoding)
+			return fmt.Errorf("%w: transfer encoding of %d bytes", ErrProtocol, len(encoding))
 		}
 		r.framing = chunked
 	case length != "":
 		n, err := strconv.ParseUint(length, 10, 63)
 		if err != nil {
-			return fmt.Errorf("%w: content length %.40q", ErrProtocol, length)
+			return fmt.Errorf("%w: content length of %d bytes", ErrProtocol, len(length))
 		}
 		r.framing, r.left = byLength, int64(n)
 	default:
@@ -275,7 +275,7 @@ func noEOF(err error) error {
 
 func parseHex(b []byte) (int64, error) {
 	if len(b) == 0 || len(b) > 15 {
-		return 0, fmt.Errorf("%w: chunk size %.20q", ErrProtocol, b)
+		return 0, fmt.Errorf("%w: chunk size of %d bytes", ErrProtocol, len(b))
 	}
 	var n int64
 	for _, c := range b {
@@ -285,7 +285,7 @@ func parseHex(b []byte) (int64, error) {
 		case 'a' <= c|0x20 && c|0x20 <= 'f':
 			n = n<<4 | int64(c|0x20-'a'+10)
 		default:
-			return 0, fmt.Errorf("%w: chunk size %.20q", ErrProtocol, b)
+			return 0, fmt.Errorf("%w: chunk size of %d bytes", ErrProtocol, len(b))
 		}
 	}
 	return n, nil

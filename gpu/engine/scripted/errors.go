@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-
-	"github.com/yardmaster/yardmaster/core/engine"
 )
 
 // errStreamError says that a stream ended with the script's error event.
@@ -47,9 +45,6 @@ func (x *exchange) scriptedError(e *ErrorBody) error {
 	}
 	if e.RetryAfter != "" {
 		x.w.Header().Set("Retry-After", e.RetryAfter)
-	}
-	if e.Kind == "busy" {
-		x.w.Header().Set(engine.HeaderReason, "busy")
 	}
 	if e.Flat {
 		return x.json(body.Code, struct {

@@ -62,13 +62,13 @@ func (x *exchange) generate(chat bool) error {
 	if err := x.refuse(); err != nil {
 		return x.explain(err)
 	}
+	kv, err := x.openKV() // first: whoever waits for a prefill leg hears that it was refused
+	if err != nil {
+		return x.explain(err)
+	}
 	if x.engine().draining.Load() {
 		x.w.Header().Set("Connection", "close")
 		return x.busy("draining", "The engine is draining.")
-	}
-	kv, err := x.openKV()
-	if err != nil {
-		return x.explain(err)
 	}
 	j, err := x.parseJob(chat)
 	if err != nil {

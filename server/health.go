@@ -13,7 +13,7 @@ import (
 
 var (
 	errDraining = errors.New("the gateway is shutting down")
-	errNoRoute  = errors.New("no worker is registered")
+	errNobody   = errors.New("no worker is registered")
 	errNoDecode = errors.New("no worker that can generate (role decode or both) is up")
 )
 
@@ -64,7 +64,7 @@ func (s *Server) checks(models []staff) []Check {
 			}
 			return nil
 		}},
-		{"workers", func() error { return enough(models) }},
+		{"workers", func() error { return s.enough(models) }},
 	}
 	return append(own, s.deps.Checks...)
 }
@@ -102,9 +102,13 @@ func (s *Server) census() []staff {
 }
 
 // enough is nil when at least one model can be served.
-func enough(models []staff) error {
-	if len(models) == 0 {
-		return errNoRoute
+func (s *Server) enough(models []staff) error {
+	switch {
+	case len(models) > 0:
+	case s.deps.Absent != "":
+		return errors.New(s.deps.Absent)
+	default:
+		return errNobody
 	}
 	for i := range models {
 		if models[i].generates() {

@@ -81,6 +81,9 @@ type Deps struct {
 	// Answers reports whether a worker answers, as far as the fleet knows; nil
 	// when every registered worker does.
 	Answers func(fleet.WorkerID) bool
+	// Absent is what readiness says while there is no worker at all; default "no
+	// worker is registered".
+	Absent string
 	// Checks must pass, besides "a worker can generate" and "not draining", for
 	// the server to be ready.
 	Checks []Check

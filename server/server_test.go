@@ -263,6 +263,9 @@ func TestFailedStreamNeverEndsCleanly(t *testing.T) {
 				t.Errorf("code %q", e.Error.Code)
 			}
 			r.idle()
+			if !strings.Contains(r.logs.String(), "level=WARN msg=request") {
+				t.Errorf("a lost stream is no warning: %s", r.logs.String())
+			}
 		})
 	}
 }

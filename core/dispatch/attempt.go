@@ -103,9 +103,9 @@ func (l *Life) unplaced(ctx context.Context, err error) error {
 		return e
 	}
 	if len(l.tried) > 0 {
-		return noCapacity("no worker for this model can be reached", err)
+		return noCapacity(unreachable, err)
 	}
-	return noCapacity("no worker for this model can take requests now", err)
+	return noCapacity(l.missing(), err)
 }
 
 // exhausted ends a request whose attempts are used up.
@@ -155,7 +155,7 @@ func (l *Life) undelivered(ctx context.Context, p *placed, err error) (verdict, 
 		return anew, err
 	case errors.Is(err, engine.ErrConnect):
 		l.eject(p.slot(), reasonConnect)
-		return l.next(p, noCapacity("no worker for this model can be reached", err))
+		return l.next(p, noCapacity(unreachable, err))
 	case l.lostUnseen(p):
 		err = broken(err)
 		l.onward(p, err)
@@ -180,6 +180,7 @@ func (l *Life) answered(ctx context.Context, p *placed, resp *engine.Response) (
 		if !l.continues(resp) {
 			return over, l.unfinished()
 		}
+		l.migrated()
 		return over, l.relay(ctx, resp)
 	case resp.Status >= 200 && resp.Status < 300:
 		p.slot().Took()

@@ -62,6 +62,9 @@ type Config struct {
 	// Patience is how long a worker with streams may give no token, besides the
 	// time its prompts take, before others are preferred; default 5 s.
 	Patience time.Duration
+	// Absent is what clients are told while there is no worker at all; default "no
+	// worker is registered".
+	Absent string
 	// Models are known although no worker serves them yet.
 	Models []string
 	// MaxEvent is the longest event of a stream; default 4 MiB.
@@ -123,6 +126,9 @@ func (c Config) withDefaults() Config {
 	duration(&c.Eject.Longest, max(5*time.Second, c.Eject.First))
 	if c.Attempts == 0 {
 		c.Attempts = 3
+	}
+	if c.Absent == "" {
+		c.Absent = "no worker is registered"
 	}
 	if c.MaxEvent == 0 {
 		c.MaxEvent = 4 << 20

@@ -134,6 +134,9 @@ type Life struct {
 	offers     int        // workers that this request was offered to
 	trail      trail
 	dropped    bool // the last event was kept from the client
+	// What was waited for a worker since the start, or since one was lost: while
+	// there was none, and while all were busy.
+	held, queued time.Duration
 }
 
 // Accept begins a request that came in by the named route (a metrics label).
@@ -207,7 +210,7 @@ func (l *Life) serve(ctx context.Context) error {
 		case over:
 			return err
 		case anew, onward:
-			l.offers = 0
+			l.offers, l.held, l.queued = 0, 0, 0
 			continue
 		case elsewhere:
 		}

@@ -18,10 +18,13 @@ type trail struct {
 	on    bool     // the engine gives ids
 	over  bool     // there were more than are kept
 	shown bool     // a chunk went out, if only the role
-	moved int      // migrations so far
+	moved int      // workers lost so far
+	went  int      // times that another worker went on
 	lists int      // events with ids
 	ids   []uint32 // the output so far
 	lost  error    // why the last worker was lost
+	// pending says that a worker was lost and none has gone on yet.
+	pending bool
 }
 
 // trace reads the ids in events that are about to go out, and takes them out
@@ -68,7 +71,7 @@ func (l *Life) onward(p *placed, err error) {
 	l.trail.lost = err
 	l.refusal = nil
 	l.tried = append(l.tried[:0], p.slot().Key)
-	l.model.migrations.Inc()
+	l.trail.pending = true
 }
 
 // body is what the next worker gets.
@@ -77,6 +80,18 @@ func (l *Life) body() []byte {
 		return l.req.Body
 	}
 	return l.req.Continuation(l.trail.ids)
+}
+
+// migrated counts a stream that goes on after its worker was lost. One that
+// nobody goes on with has not migrated.
+func (l *Life) migrated() {
+	if !l.trail.pending {
+		return
+	}
+	l.trail.pending = false
+	l.trail.went++
+	l.placement.Migrations = l.trail.went
+	l.model.migrations.Inc()
 }
 
 // continues reports whether resp goes on where the stream was lost, as far as

@@ -203,6 +203,10 @@ func TestNoMigration(t *testing.T) {
 			if o.Err == nil || complete(got.got.String()) || tt.teller.calls != tt.calls || !o.Begun {
 				t.Errorf("%v after %d calls: %q", o.Err, tt.teller.calls, got.got.String())
 			}
+			// A stream that nobody goes on with did not migrate.
+			if n := y.counter(measure.Migrations); n != float64(tt.calls-1) || o.Placement.Migrations != tt.calls-1 {
+				t.Errorf("%v migrations counted, %d told", n, o.Placement.Migrations)
+			}
 			y.balanced()
 		})
 	}
@@ -221,7 +225,7 @@ func TestMigrationToAnEngineThatCannot(t *testing.T) {
 	}
 	var got sink
 	o := y.serve(t.Context(), shortStream, &got)
-	if text, roles := story(got.got.String()); o.Err == nil || o.Err.Code != codeBroken || roles != 1 || strings.Count(text, " ") != 2 {
+	if text, roles := story(got.got.String()); o.Err == nil || o.Err.Code != codeBroken || roles != 1 || strings.Count(text, " ") != 2 || o.Placement.Migrations != 0 || y.counter(measure.Migrations) != 0 {
 		t.Errorf("%v after %q", o.Err, got.got.String())
 	}
 	y.balanced()

@@ -46,7 +46,8 @@ type Placement struct {
 	KV string
 	// Failovers is how many workers did not take the request before.
 	Failovers int
-	// Migrations is how many workers were lost while they generated.
+	// Migrations is how often the stream went on elsewhere after its worker was
+	// lost.
 	Migrations int
 	// PrefillFault is why a prefill leg failed, a machine word; empty when none
 	// did. It is set when the request has ended.

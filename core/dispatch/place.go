@@ -94,7 +94,7 @@ func (l *Life) explain(p *placed) {
 		fault = l.placement.PrefillFault
 	}
 	l.placement = &Placement{
-		Migrations: l.trail.moved, PrefillFault: fault,
+		Migrations: l.trail.went, PrefillFault: fault,
 		Path: p.Path.String(), Reason: p.Reason, Policy: p.Policy,
 		Serve: id(p.Serve), Prefill: id(p.Prefill), NextServe: id(p.NextServe), NextPrefill: id(p.NextPrefill),
 		Prompt: l.identity.tokens, Exact: l.identity.exact, Hit: p.ServeHit,

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/yardmaster/yardmaster/core/admit"
@@ -35,17 +37,20 @@ func (l *Life) meet(ctx context.Context) error {
 		return nil
 	}
 	if len(l.d.deps.View().Workers) > 0 {
-		return unknown(l.req.Model)
+		return l.unknown()
 	}
 	spot, err := l.d.nameless.Join()
 	if err != nil {
-		return noCapacity("no worker is registered", err)
+		return noCapacity(l.d.cfg.Absent, err)
 	}
-	defer spot.Leave()
+	defer func() {
+		l.held += spot.Waited()
+		spot.Leave()
+	}()
 	for {
 		left := l.d.cfg.Deadlines.Hold - spot.Waited()
 		if left <= 0 {
-			return noCapacity("no worker is registered", route.ErrNoWorker)
+			return noCapacity(l.d.cfg.Absent, route.ErrNoWorker)
 		}
 		if _, err := spot.Await(ctx, min(left, namePoll)); err != nil {
 			return causeOf(ctx)
@@ -55,16 +60,29 @@ func (l *Life) meet(ctx context.Context) error {
 			return nil
 		}
 		if len(view.Workers) > 0 {
-			return unknown(l.req.Model)
+			return l.unknown()
 		}
 	}
 }
 
-func unknown(model string) error {
-	return &errs.Error{
-		Kind: errs.NotFound, Client: fmt.Sprintf("the model %q does not exist", model),
-		Param: "model", Code: "model_not_found",
+// maxNamed bounds the models that the answer to an unknown one names.
+const maxNamed = 5
+
+// unknown is the answer to a model that nobody serves: the name may only be
+// misspelt, so some that are served follow.
+func (l *Life) unknown() error {
+	text := fmt.Sprintf("the model %q does not exist", l.req.Model)
+	if served := l.d.deps.View().Models(); len(served) > 0 {
+		named := make([]string, 0, maxNamed)
+		for _, name := range served[:min(len(served), maxNamed)] {
+			named = append(named, strconv.Quote(name))
+		}
+		text += "; served: " + strings.Join(named, ", ")
+		if more := len(served) - len(named); more > 0 {
+			text += fmt.Sprintf(" and %d more", more)
+		}
 	}
+	return &errs.Error{Kind: errs.NotFound, Client: text, Param: "model", Code: "model_not_found"}
 }
 
 // seat places the request. While no worker can take it, it waits in its model's
@@ -102,18 +120,21 @@ func (l *Life) wait(ctx context.Context, spot *admit.Spot) (*placed, error) {
 			}
 		}
 		contended := l.contended()
-		limit := l.d.cfg.Deadlines.Hold
+		spent, limit := &l.held, l.d.cfg.Deadlines.Hold
 		if contended {
-			limit = l.d.cfg.Deadlines.Queue
+			spent, limit = &l.queued, l.d.cfg.Deadlines.Queue
 		}
-		left := limit - spot.Waited()
+		left := limit - *spent
 		if left <= 0 {
 			return nil, l.waitedOut(contended)
 		}
 		if front {
 			left = min(left, frontPoll)
 		}
-		if _, err := spot.Await(ctx, left); err != nil {
+		before := spot.Waited()
+		_, err := spot.Await(ctx, left)
+		*spent += spot.Waited() - before
+		if err != nil {
 			return nil, causeOf(ctx)
 		}
 	}
@@ -133,10 +154,44 @@ func (l *Life) contended() bool {
 
 func serves(w *fleet.Worker) bool { return w.Role&fleet.RoleDecode != 0 && !w.Draining }
 
+// unreachable is what clients are told when no worker accepted their request.
+const unreachable = "no worker for this model can be reached"
+
+// missing says which workers the model lacks.
+func (l *Life) missing() string {
+	now := l.d.deps.Clock.Now()
+	lined := l.d.table.Columns(l.d.deps.View())
+	workers := lined.View.Serving(l.req.Model)
+	if len(workers) == 0 {
+		if len(lined.View.Workers) == 0 {
+			return l.d.cfg.Absent
+		}
+		return "no worker for this model is up"
+	}
+	generating, staying := false, false
+	for _, i := range workers {
+		w := &lined.View.Workers[i]
+		generating = generating || w.Role&fleet.RoleDecode != 0
+		if serves(w) {
+			staying = true
+			if !lined.Slots[i].OutOfService(now) {
+				return "no worker for this model can take requests now"
+			}
+		}
+	}
+	switch {
+	case !generating:
+		return "no decode worker for this model is up, only prefill workers"
+	case !staying:
+		return "every worker for this model is draining"
+	}
+	return unreachable
+}
+
 // waitedOut is the answer to a request that waited as long as it may.
 func (l *Life) waitedOut(contended bool) error {
 	if !contended {
-		return noCapacity("no worker for this model can take requests now", route.ErrNoWorker)
+		return noCapacity(l.missing(), route.ErrNoWorker)
 	}
 	return &errs.Error{
 		Kind: errs.Saturated, Client: "all workers for this model are busy", Code: "queue_timeout",
@@ -147,7 +202,7 @@ func (l *Life) waitedOut(contended bool) error {
 // turnedAway is the answer to a request that found the line full.
 func (l *Life) turnedAway(err error) error {
 	if !l.contended() {
-		return noCapacity("no worker for this model can take requests now", err)
+		return noCapacity(l.missing(), err)
 	}
 	e := *errs.As(err)
 	e.Code = "queue_full"

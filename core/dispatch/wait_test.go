@@ -59,6 +59,7 @@ func TestWhyARequestIsNotServed(t *testing.T) {
 		noWaiter bool
 	}{
 		{"no worker", nil, 0, shortStream, 503, "no_capacity", 5 * time.Second, false},
+		{"prefill workers only", []fleet.Worker{{ID: "w", Role: fleet.RolePrefill}}, 0, shortStream, 503, "no_capacity", 5 * time.Second, false},
 		{"unknown model", []fleet.Worker{{ID: "w"}}, 0, `{"model":"other"}`, 404, "model_not_found", 0, false},
 		{"all drain", []fleet.Worker{{ID: "w", Draining: true}}, 0, shortStream, 503, "no_capacity", 5 * time.Second, false},
 		{"all are full", []fleet.Worker{{ID: "w", Capacity: full}}, 2, shortStream, 429, "queue_timeout", 20 * time.Second, false},
@@ -102,6 +103,48 @@ func TestWhyARequestIsNotServed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The client is told what is missing.
+func TestWhatIsMissing(t *testing.T) {
+	others := `{"model":"other","stream":true}`
+	for _, tt := range []struct {
+		workers []fleet.Worker
+		body    string
+		want    string
+	}{
+		{nil, shortStream, "nobody is there"},
+		{[]fleet.Worker{{ID: "w", Role: fleet.RolePrefill}}, shortStream, "no decode worker for this model is up, only prefill workers"},
+		{[]fleet.Worker{{ID: "w", Draining: true}}, shortStream, "every worker for this model is draining"},
+		{[]fleet.Worker{{ID: "w"}}, others, `the model "other" does not exist; served: "m"`},
+		{[]fleet.Worker{{ID: "w"}}, shortStream, unreachable},
+	} {
+		y := newYard(t, Config{Absent: "nobody is there"}, tt.workers...)
+		y.play = func(fleet.WorkerID, *engine.Call) script { return script{err: engine.ErrConnect} }
+		if o := y.serve(t.Context(), tt.body, &sink{}); o.Err == nil || o.Err.Client != tt.want {
+			t.Errorf("%v, want %s", o.Err, tt.want)
+		}
+	}
+}
+
+// However often a request is offered in between, it is held no longer than it
+// may be.
+func TestHoldIsOfTheWholeRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := waits()
+		cfg.Eject.First, cfg.Eject.Longest = 3*time.Second, 3*time.Second
+		y := newYard(t, cfg, fleet.Worker{ID: "w"})
+		y.play = func(fleet.WorkerID, *engine.Call) script { return script{err: engine.ErrConnect} }
+		began := time.Now()
+		o := y.serve(t.Context(), shortStream, &sink{})
+		if took := time.Since(began); o.Status != 503 || took > 5100*time.Millisecond {
+			t.Errorf("%d %v after %v", o.Status, o.Err, took)
+		}
+		if n := len(y.called()); n < 2 {
+			t.Errorf("offered %d times", n)
+		}
+		y.balanced()
+	})
 }
 
 // Who waits is served in order as places become free, and who leaves leaves at

@@ -146,7 +146,8 @@ func (s *answer) finish(o *dispatch.Outcome) {
 // out: causes are our own words and the network's.
 func (a *API) log(r *http.Request, id, route string, req *edge.Request, o *dispatch.Outcome) {
 	level := slog.LevelInfo
-	if o.Err != nil && o.Err.Kind != errs.Canceled && o.Status >= 500 {
+	// A stream that broke off began with status 200.
+	if o.Err != nil && o.Err.Kind != errs.Canceled && (o.Begun || o.Status >= 500) {
 		level = slog.LevelWarn
 	}
 	ctx := r.Context()

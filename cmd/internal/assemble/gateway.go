@@ -116,6 +116,11 @@ func (g *Gateway) build(p Process, c config.Gateway, routing route.Config, f Fle
 	if err != nil {
 		return err
 	}
+	var answers func(fleet.WorkerID) bool
+	absent := "no worker is registered"
+	if a, ok := f.(asking); ok {
+		answers, absent = a.Answers, "no engine is reachable"
+	}
 	find, closeAdapters := adapters(openai.Config{Connect: c.ConnectTimeout})
 	g.after = append(g.after, closeAdapters)
 	g.dispatcher, err = dispatch.New(dispatch.Config{
@@ -127,6 +132,7 @@ func (g *Gateway) build(p Process, c config.Gateway, routing route.Config, f Fle
 		},
 		Attempts: c.Attempts, MaxWaiting: c.QueueSize, RetryShare: orNone(float64(c.RetryPercent) / 100),
 		Migrations: orNone(c.MigrationLimit), Patience: c.SuspectTime, Models: c.Models,
+		Absent: absent,
 	}, dispatch.Deps{
 		View: f.View, Samples: f.Samples, Events: f.Events, Adapter: find, Registry: p.Registry, Clock: p.Clock,
 		Prompts: prompt.New(prompt.Options{Texts: texts, Clock: p.Clock, Registry: p.Registry}),
@@ -138,14 +144,10 @@ func (g *Gateway) build(p Process, c config.Gateway, routing route.Config, f Fle
 	if c.Heartbeat == 0 {
 		stream.Heartbeat = -1
 	}
-	var answers func(fleet.WorkerID) bool
-	if a, ok := f.(asking); ok {
-		answers = a.Answers
-	}
 	g.server, err = server.New(server.Config{
 		OpenAI:  frontdoor.Config{MaxBody: c.MaxBody, MaxStops: c.MaxStops, MaxDepth: c.MaxDepth, Explain: c.Explain, Stream: stream},
 		Unready: c.UnreadyTime, MaxHeader: int(c.MaxHeader),
-	}, server.Deps{Dispatcher: g.dispatcher, View: f.View, Answers: answers, Registry: p.Registry, Clock: p.Clock, Log: p.Log})
+	}, server.Deps{Dispatcher: g.dispatcher, View: f.View, Answers: answers, Absent: absent, Registry: p.Registry, Clock: p.Clock, Log: p.Log})
 	if err != nil {
 		return err
 	}

@@ -40,9 +40,10 @@ func (c *Config) defaults() {
 
 // Client calls the server at one address. It is safe for concurrent use.
 type Client struct {
-	addr   string
-	cfg    Config
-	dialer net.Dialer
+	addr     string
+	cfg      Config
+	dialer   net.Dialer
+	crossing time.Duration
 
 	mu     sync.Mutex
 	idle   []*conn // the most recently used last
@@ -53,8 +54,13 @@ type Client struct {
 // New is a client of the server at addr, host:port. Nothing is dialled yet.
 func New(addr string, c Config) *Client {
 	c.defaults()
-	return &Client{addr: addr, cfg: c, dialer: net.Dialer{Timeout: c.Connect, KeepAlive: 15 * time.Second}}
+	return &Client{addr: addr, cfg: c, crossing: crossing, dialer: net.Dialer{Timeout: c.Connect, KeepAlive: 15 * time.Second}}
 }
+
+// crossing is how late the news may come that the server had closed a used
+// connection before the request reached it: some round trips. A connection that
+// ends later was open, and the engine may have died of the request.
+const crossing = 500 * time.Millisecond
 
 // Request is a POST. Head holds the header lines after Host and Content-Length,
 // each ending in CRLF, without the empty line.
@@ -75,11 +81,12 @@ func (c *Client) Post(ctx context.Context, r *Request) (*Response, error) {
 		if err != nil {
 			return nil, err
 		}
+		sent := time.Now()
 		resp, err := cn.do(ctx, r)
 		if err == nil {
 			return resp, nil
 		}
-		untouched := cn.silent
+		untouched := cn.silent && time.Since(sent) < c.crossing
 		cn.close()
 		if cause := ctx.Err(); cause != nil {
 			return nil, fmt.Errorf("%w: %w", cause, err)

@@ -174,6 +174,38 @@ func TestIdleConnectionClosedByThePeer(t *testing.T) {
 	}
 }
 
+// TestEngineThatDiesOfARequest is a used connection that ends while the engine
+// computes: the request is not tried on the next connection too.
+func TestEngineThatDiesOfARequest(t *testing.T) {
+	var read atomic.Int32
+	addr := rawServer(t, func(c net.Conn, in *bufio.Reader) {
+		defer c.Close() //nolint:errcheck // its end is the point
+		for readRequest(in) == nil {
+			if read.Add(1) > 1 {
+				time.Sleep(20 * time.Millisecond) // it computes
+				return
+			}
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+		}
+	})
+	c := New(addr, Config{})
+	defer c.Close()
+	c.crossing = 5 * time.Millisecond
+	resp, err := c.Post(t.Context(), request("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(resp); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Post(t.Context(), request("{}")); !errors.Is(err, engine.ErrBroken) {
+		t.Errorf("got %v, want ErrBroken", err)
+	}
+	if n := read.Load(); n != 2 {
+		t.Errorf("the engine read %d requests, want 2", n)
+	}
+}
+
 func TestCancelClosesTheConnection(t *testing.T) {
 	for _, stage := range []string{"before the head", "between events"} {
 		t.Run(stage, func(t *testing.T) {

@@ -12,6 +12,7 @@
 // is strict; every header and chunk is bounded.
 //
 // A call is sent a second time only if the first went over a used connection
-// that ended without a byte of response. Choosing another worker is
-// core/dispatch's business.
+// that ended at once and without a byte of response: the server had closed it.
+// What ends later may have been computed, or be what the engine died of. Choosing
+// another worker is core/dispatch's business.
 package h1

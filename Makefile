@@ -69,6 +69,13 @@ fuzz: ## run each fuzz target for FUZZTIME
 test-clients: build ## the official openai clients against the gateway
 	go run ./cmd/internal/clients -yardmaster bin/yardmaster $(CLIENTS)
 
+# libzmq comes with pyzmq.
+INTEROP := .cache/interop
+.PHONY: test-engines
+test-engines: ## our ZeroMQ sockets against libzmq, which engines use
+	[ -d $(INTEROP)/zmq ] || python3 -m pip install --quiet --disable-pip-version-check --target $(INTEROP) pyzmq==27.1.0
+	PYTHONPATH=$(abspath $(INTEROP)) go test -count 1 -v -run Libzmq ./gpu/zmtp
+
 .PHONY: bench
 bench: model ## measure the CPU engine and the price of disaggregation
 	bin/yardmaster bench engine --model smollm2 --threads $(THREADS) -o json

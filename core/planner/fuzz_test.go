@@ -65,6 +65,8 @@ func FuzzRestore(f *testing.F) {
 }
 
 func fixChecksums(b []byte) []byte {
+	const sectionHeader = 6
+	castagnoli := crc32.MakeTable(crc32.Castagnoli)
 	b = bytes.Clone(b)
 	for at := len(snapshotMagic); at+sectionHeader < len(b); {
 		end := at + sectionHeader + int(binary.LittleEndian.Uint32(b[at+2:]))

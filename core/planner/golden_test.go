@@ -102,6 +102,11 @@ func TestRestoreKeepsTheStateOnError(t *testing.T) {
 			t.Fatalf("bit flipped in byte %d: %v", i, err)
 		}
 	}
+	newer := bytes.Clone(good)
+	newer[len(snapshotMagic)-2]++
+	if err := h.m.Restore(bytes.NewReader(newer)); !errors.Is(err, ErrUnknownEntry) || errors.Is(err, ErrMalformed) {
+		t.Errorf("a newer format: %v, want ErrUnknownEntry", err)
+	}
 	if err := h.m.Restore(bytes.NewReader(append(good, 0))); !errors.Is(err, ErrMalformed) {
 		t.Errorf("a byte too many: %v", err)
 	}

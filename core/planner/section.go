@@ -1,26 +1,19 @@
 package planner
 
 import (
-	"bytes"
-	"encoding/binary"
+	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 
 	"google.golang.org/protobuf/proto"
+
+	"github.com/yardmaster/yardmaster/core/wire/section"
 )
 
-// Wire form of a snapshot: the magic, then sections, each
-//
-//	type byte (bit 0x80: may be skipped), version byte, length uint32,
-//	payload, CRC-32C uint32 over all of the section before it
-//
-// little-endian. The end section is last, and nothing follows it.
+// A snapshot is the sections of core/wire/section with protobuf payloads. The
+// end section is last, and nothing follows it.
 const (
-	snapshotMagic = "YMCORE\x01\n"
-	sectionHeader = 6
-	maxSection    = 16 << 20
-
+	snapshotMagic  = "YMCORE\x01\n"
 	sectionVersion = 1
 )
 
@@ -33,93 +26,54 @@ const (
 	sectionWindow  sectionType = 3
 	sectionEnd     sectionType = 4
 
-	sectionIgnorable sectionType = 0x80
+	sectionIgnorable sectionType = section.Ignorable
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// sectionWriter writes sections until the first error, which it keeps.
+// sectionWriter writes messages until the first error, which it keeps.
 type sectionWriter struct {
-	w       io.Writer
-	written int64
-	count   uint64
-	err     error
+	*section.Writer
+	err error
 }
 
-func (s *sectionWriter) magic() { s.write([]byte(snapshotMagic)) }
-
-func (s *sectionWriter) section(t sectionType, m proto.Message) {
+func (s *sectionWriter) message(t sectionType, m proto.Message) {
 	if s.err != nil {
 		return
 	}
-	buf := append(make([]byte, 0, 1024), byte(t), sectionVersion, 0, 0, 0, 0)
-	buf, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(buf, m)
-	if err != nil {
-		s.err = err
-		return
-	}
-	if len(buf)-sectionHeader > maxSection {
-		s.err = fmt.Errorf("section %d of %d bytes is over the limit", t, len(buf)-sectionHeader)
-		return
-	}
-	binary.LittleEndian.PutUint32(buf[2:], uint32(len(buf)-sectionHeader))
-	s.write(binary.LittleEndian.AppendUint32(buf, crc32.Checksum(buf, castagnoli)))
-	s.count++
-}
-
-func (s *sectionWriter) write(b []byte) {
-	if s.err != nil {
-		return
-	}
-	n, err := s.w.Write(b)
-	s.written += int64(n)
-	s.err = err
-}
-
-func readMagic(r io.Reader) error {
-	var magic [len(snapshotMagic)]byte
-	if _, err := io.ReadFull(r, magic[:]); err != nil {
-		return fmt.Errorf("%w: snapshot header: %w", ErrMalformed, err)
-	}
-	if string(magic[:]) != snapshotMagic {
-		if string(magic[:6]) == snapshotMagic[:6] {
-			return fmt.Errorf("snapshot format %d: %w", magic[6], ErrUnknownEntry)
+	s.Write(byte(t), sectionVersion, func(b []byte) []byte {
+		out, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, m)
+		if err != nil {
+			s.err = err
+			return b
 		}
-		return fmt.Errorf("%w: not a snapshot of the core group", ErrMalformed)
-	}
-	return nil
+		return out
+	})
 }
 
-// readSection reads one section and checks it. Memory grows with what arrives,
-// never with what a length claims.
-func readSection(r io.Reader) (t sectionType, payload []byte, err error) {
-	var header [sectionHeader]byte
-	if _, err := io.ReadFull(r, header[:]); err != nil {
-		return 0, nil, fmt.Errorf("%w: section header: %w", ErrMalformed, err)
-	}
-	t = sectionType(header[0])
-	size := binary.LittleEndian.Uint32(header[2:])
-	if size > maxSection {
-		return t, nil, fmt.Errorf("%w: section %d claims %d bytes", ErrMalformed, t, size)
-	}
-	var buf bytes.Buffer
-	if n, err := io.Copy(&buf, io.LimitReader(r, int64(size)+4)); err != nil || n != int64(size)+4 {
-		return t, nil, fmt.Errorf("%w: section %d ends after %d of %d bytes: %w", ErrMalformed, t, n, size, orEOF(err))
-	}
-	payload = buf.Bytes()[:size]
-	sum := crc32.Update(crc32.Checksum(header[:], castagnoli), castagnoli, payload)
-	if sum != binary.LittleEndian.Uint32(buf.Bytes()[size:]) {
-		return t, nil, fmt.Errorf("%w: section %d fails its checksum", ErrMalformed, t)
-	}
-	if header[1] != sectionVersion && t&sectionIgnorable == 0 {
-		return t, nil, fmt.Errorf("section %d version %d: %w", t, header[1], ErrUnknownEntry)
-	}
-	return t, payload, nil
+func (s *sectionWriter) result() (int64, error) {
+	n, err := s.Result()
+	return n, errors.Join(s.err, err)
 }
 
-func orEOF(err error) error {
-	if err == nil {
-		return io.ErrUnexpectedEOF
+// openSections reads the magic. Errors wrap ErrMalformed or ErrUnknownEntry.
+func openSections(r io.Reader) (*section.Reader, error) {
+	in, err := section.NewReader(r, snapshotMagic)
+	switch {
+	case errors.Is(err, section.ErrFormat):
+		return nil, fmt.Errorf("snapshot: %w: %w", ErrUnknownEntry, err)
+	case err != nil:
+		return nil, fmt.Errorf("%w: snapshot: %w", ErrMalformed, err)
 	}
-	return err
+	return in, nil
+}
+
+// nextSection reads one section. Errors wrap ErrMalformed or ErrUnknownEntry.
+func nextSection(in *section.Reader) (sectionType, []byte, error) {
+	kind, version, payload, err := in.Next()
+	if err != nil {
+		return 0, nil, fmt.Errorf("%w: snapshot: %w", ErrMalformed, err)
+	}
+	if version != sectionVersion && kind&section.Ignorable == 0 {
+		return 0, nil, fmt.Errorf("section %d version %d: %w", kind, version, ErrUnknownEntry)
+	}
+	return sectionType(kind), payload, nil
 }

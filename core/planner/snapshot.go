@@ -10,6 +10,7 @@ import (
 
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/wire/control"
+	"github.com/yardmaster/yardmaster/core/wire/section"
 )
 
 // sectionRun is how many workers or requests share a section.
@@ -35,27 +36,26 @@ func (s *Snapshot) Index() uint64 { return s.applied }
 
 // WriteTo writes the snapshot; equal states give equal bytes.
 func (s *Snapshot) WriteTo(w io.Writer) (int64, error) {
-	sw := &sectionWriter{w: w}
-	sw.magic()
-	sw.section(sectionHead, &control.HeadSection{
+	sw := &sectionWriter{Writer: section.NewWriter(w, snapshotMagic)}
+	sw.message(sectionHead, &control.HeadSection{
 		ClusterId: s.meta.clusterID, FeatureLevel: s.meta.featureLevel, Applied: s.applied, ViewIndex: s.view.Index,
 	})
 	for rest := s.view.Workers; len(rest) > 0; {
-		var section *control.WorkersSection
-		section, rest = workersSection(rest)
-		sw.section(sectionWorkers, section)
+		var run *control.WorkersSection
+		run, rest = workersSection(rest)
+		sw.message(sectionWorkers, run)
 	}
 	for start := 0; start < len(s.window); start += sectionRun {
 		run := s.window[start:min(start+sectionRun, len(s.window))]
-		sw.section(sectionWindow, windowSection(run))
+		sw.message(sectionWindow, windowSection(run))
 	}
-	sw.section(sectionEnd, &control.EndSection{Sections: sw.count})
-	return sw.written, sw.err
+	sw.message(sectionEnd, &control.EndSection{Sections: sw.Count()})
+	return sw.result()
 }
 
 // workersSection takes workers until the section is full by number or size,
 // and returns the ones left. A worker is smaller than MaxEntry, so a section
-// stays far below maxSection.
+// stays far below section.Max.
 func workersSection(workers []fleet.Worker) (*control.WorkersSection, []fleet.Worker) {
 	m, size := &control.WorkersSection{}, 0
 	for i := range workers {
@@ -120,50 +120,45 @@ type loader struct {
 	viewIndex uint64
 	workers   []fleet.Worker
 	seen      window
-	count     uint64
 	headSeen  bool
 }
 
 func (l *loader) read(r io.Reader) error {
-	if err := readMagic(r); err != nil {
+	in, err := openSections(r)
+	if err != nil {
 		return err
 	}
-	for done := false; !done; {
-		t, payload, err := readSection(r)
+	for {
+		t, payload, err := nextSection(in)
 		if err != nil {
 			return err
 		}
-		if done, err = l.section(t, payload); err != nil {
+		if t == sectionEnd && l.headSeen {
+			return l.end(payload, in)
+		}
+		if err := l.section(t, payload); err != nil {
 			return err
 		}
-		l.count++
 	}
-	var extra [1]byte
-	if n, _ := io.ReadFull(r, extra[:]); n != 0 {
-		return fmt.Errorf("%w: bytes after the end of the snapshot", ErrMalformed)
-	}
-	return nil
 }
 
-func (l *loader) section(t sectionType, payload []byte) (done bool, err error) {
+func (l *loader) section(t sectionType, payload []byte) error {
 	if !l.headSeen && t != sectionHead && t&sectionIgnorable == 0 {
-		return false, fmt.Errorf("%w: section %d before the head", ErrMalformed, t)
+		return fmt.Errorf("%w: section %d before the head", ErrMalformed, t)
 	}
 	switch t {
 	case sectionHead:
-		return false, l.head(payload)
+		return l.head(payload)
 	case sectionWorkers:
-		return false, l.addWorkers(payload)
+		return l.addWorkers(payload)
 	case sectionWindow:
-		return false, l.addWindow(payload)
-	case sectionEnd:
-		return true, l.end(payload)
-	case sectionIgnorable: // the bit alone is no type
+		return l.addWindow(payload)
+	case sectionEnd, sectionIgnorable: // not after the head; the bit alone is no type
 	}
 	if t&sectionIgnorable != 0 {
-		return false, nil
+		return nil
 	}
-	return false, fmt.Errorf("section %d: %w", t, ErrUnknownEntry)
+	return fmt.Errorf("section %d: %w", t, ErrUnknownEntry)
 }
 
 func (l *loader) head(payload []byte) error {
@@ -219,13 +214,16 @@ func (l *loader) addWindow(payload []byte) error {
 	return nil
 }
 
-func (l *loader) end(payload []byte) error {
+func (l *loader) end(payload []byte, in *section.Reader) error {
 	var m control.EndSection
 	if err := unmarshal(payload, &m); err != nil {
 		return err
 	}
-	if m.GetSections() != l.count {
-		return fmt.Errorf("%w: %d sections of %d", ErrMalformed, l.count, m.GetSections())
+	if n := in.Count() - 1; m.GetSections() != n {
+		return fmt.Errorf("%w: %d sections of %d", ErrMalformed, n, m.GetSections())
+	}
+	if err := in.End(); err != nil {
+		return fmt.Errorf("%w: snapshot: %w", ErrMalformed, err)
 	}
 	return nil
 }

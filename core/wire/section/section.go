@@ -9,8 +9,12 @@ import (
 	"io"
 )
 
-// ErrMalformed means bytes that are not what they claim to be.
-var ErrMalformed = errors.New("section: malformed")
+var (
+	// ErrMalformed means bytes that are not what they claim to be.
+	ErrMalformed = errors.New("section: malformed")
+	// ErrFormat, which wraps ErrMalformed too, means a magic of another number.
+	ErrFormat = errors.New("section: another format")
+)
 
 // Ignorable is the bit of a type that lets readers skip what they do not know.
 const Ignorable = 0x80
@@ -77,13 +81,17 @@ type Reader struct {
 	count uint64
 }
 
-// NewReader reads the magic. Errors wrap ErrMalformed.
+// NewReader reads the magic, whose last byte but one is the format's number.
+// Errors wrap ErrMalformed, and ErrFormat where only the number is another.
 func NewReader(r io.Reader, magic string) (*Reader, error) {
 	got := make([]byte, len(magic))
 	if _, err := io.ReadFull(r, got); err != nil {
 		return nil, fmt.Errorf("%w: the beginning: %w", ErrMalformed, err)
 	}
-	if string(got) != magic {
+	if number := max(len(magic)-2, 0); string(got) != magic {
+		if number > 0 && string(got[:number]) == magic[:number] {
+			return nil, fmt.Errorf("%w: %w: %d, not %d", ErrMalformed, ErrFormat, got[number], magic[number])
+		}
 		return nil, fmt.Errorf("%w: begins with %q, not %q", ErrMalformed, got, magic)
 	}
 	return &Reader{r: r}, nil

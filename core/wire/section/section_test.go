@@ -78,3 +78,13 @@ func FuzzReader(f *testing.F) {
 		}
 	})
 }
+
+func TestAnotherFormatIsTold(t *testing.T) {
+	const magic = "MAGIC\x01\n"
+	for text, want := range map[string]bool{"MAGIC\x02\n": true, "OTHER\x01\n": false} {
+		_, err := NewReader(bytes.NewReader([]byte(text)), magic)
+		if !errors.Is(err, ErrMalformed) || errors.Is(err, ErrFormat) != want {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}

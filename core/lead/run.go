@@ -64,16 +64,22 @@ func Run(ctx context.Context, d Duties) {
 		for _, cmd := range expired {
 			changed, err := expire(ctx, d.Planner, cmd)
 			if err != nil {
-				log.Warn("lease expiry not committed", "command", cmd, "error", err)
+				log.Warn("lease expiry not committed", named(cmd), "error", err)
 				break // not the leader any more, or no commit now: the next step tries again
 			}
 			if changed {
-				log.Warn("worker expired: it stopped renewing its lease", "command", cmd)
+				log.Warn("worker expired: it stopped renewing its lease", named(cmd))
 				expiries.Inc()
 			}
 		}
 		timer.Reset(every)
 	}
+}
+
+// named is the incarnation that a command ends, for the log.
+func named(cmd planner.Command) slog.Attr {
+	c, _ := cmd.(planner.ExpireWorker) // the only command that leases give
+	return slog.Group("", slog.String("worker", string(c.ID)), slog.Uint64("epoch", uint64(c.Epoch)))
 }
 
 func expire(ctx context.Context, p Planner, cmd planner.Command) (changed bool, err error) {

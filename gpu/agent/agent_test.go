@@ -229,6 +229,9 @@ func TestOutlivesThePlanner(t *testing.T) {
 	if n := strings.Count(a.logs.String(), "planner not reached"); n > 4 {
 		t.Errorf("%d complaints about one cause:\n%s", n, a.logs.String())
 	}
+	if want := "planner " + addr + " unreachable: connection refused\""; !strings.Contains(a.logs.String(), want) || strings.Contains(a.logs.String(), "rpc error") {
+		t.Errorf("%q is not the complaint:\n%s", want, a.logs.String())
+	}
 	if a.Epoch() != 0 {
 		t.Errorf("epoch %d without a planner", a.Epoch())
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -69,7 +71,7 @@ func (p *planners) each(ctx context.Context, f func(context.Context, rpc.Control
 			p.current.Store(n)
 			return err
 		}
-		errs = append(errs, fmt.Errorf("%s: %w", p.conns[n].Target(), err))
+		errs = append(errs, &plannerError{p.conns[n].Target(), err})
 		if ctx.Err() != nil {
 			break
 		}
@@ -86,6 +88,33 @@ func attempt(ctx context.Context, c rpc.ControlClient, f func(context.Context, r
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	return f(ctx, c)
+}
+
+// plannerError is a failed call as an operator reads it: without the layers that
+// carried the cause here. They stay in the chain.
+type plannerError struct {
+	target string
+	err    error
+}
+
+func (e *plannerError) Unwrap() error { return e.err }
+
+func (e *plannerError) Error() string {
+	s := status.Convert(e.err)
+	if s.Code() != codes.Unavailable && s.Code() != codes.DeadlineExceeded {
+		return "planner " + e.target + ": " + s.Message()
+	}
+	text := s.Message()
+	if _, inner, ok := strings.Cut(text, "desc = "); ok {
+		if plain, err := strconv.Unquote(inner); err == nil {
+			inner = plain
+		}
+		text = inner
+	}
+	for _, layer := range []string{"transport: ", "Error while dialing: ", "dial tcp ", e.target + ": ", "connect: "} {
+		text = strings.TrimPrefix(text, layer)
+	}
+	return "planner " + e.target + " unreachable: " + text
 }
 
 // definite reports whether err is the leader's own answer.

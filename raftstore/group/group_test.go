@@ -585,7 +585,7 @@ func TestHCLog(t *testing.T) {
 	l := NewHCLog(textLogger(&buf)).Named("raft").With("node", 1)
 	l.Warn("heartbeat timeout", "last", raftFormat("%d of %d", 1, 2))
 	l.Error("failed")
-	for _, want := range []string{"level=INFO", "heartbeat timeout", `last="1 of 2"`, "component=raft", "node=1", "level=WARN"} {
+	for _, want := range []string{"level=DEBUG", "heartbeat timeout", `last="1 of 2"`, "component=raft", "node=1", "level=WARN"} {
 		if !bytes.Contains(buf.Bytes(), []byte(want)) {
 			t.Errorf("%q is not in %s", want, buf.String())
 		}
@@ -594,6 +594,6 @@ func TestHCLog(t *testing.T) {
 
 var discard = slog.New(slog.DiscardHandler)
 
-func textLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
+func textLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug})) }
 
 func raftFormat(args ...any) any { return hclog.Fmt(args[0].(string), args[1:]...) }

@@ -10,9 +10,9 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// NewHCLog lets the Raft library and its log store write to l, one level lower
-// than they think: what they warn of (every election) is everyday, and what an
-// operator has to act on is reported by the group itself.
+// NewHCLog lets the Raft library and its log store write to l, lower than they
+// think: what they warn of (every election) is everyday and for debugging, and
+// what an operator has to act on is reported by the group itself.
 func NewHCLog(l *slog.Logger) hclog.Logger {
 	return hcLogger{Logger: hclog.NewNullLogger(), slog: l}
 }
@@ -28,7 +28,7 @@ var levels = map[hclog.Level]slog.Level{
 	hclog.Trace: slog.LevelDebug - 4,
 	hclog.Debug: slog.LevelDebug - 4,
 	hclog.Info:  slog.LevelDebug,
-	hclog.Warn:  slog.LevelInfo,
+	hclog.Warn:  slog.LevelDebug,
 	hclog.Error: slog.LevelWarn,
 }
 

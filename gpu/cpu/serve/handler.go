@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"mime"
 	"net/http"
 	"strconv"
@@ -18,6 +19,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/wire/openai"
 	"github.com/yardmaster/yardmaster/gpu/cpu/batch"
 	"github.com/yardmaster/yardmaster/gpu/cpu/sample"
+	"github.com/yardmaster/yardmaster/gpu/transfer"
 )
 
 // Handler serves the API. Create it with New.
@@ -261,11 +263,24 @@ func reason(e *errs.Error) string {
 	return e.Kind.String()
 }
 
-// report logs what is our fault.
+// report logs what is our fault. That the other side gave up is none: a gateway
+// ends a prefill leg whose decode leg is over, and that is every day's work.
 func (h *Handler) report(r *http.Request, e *errs.Error) {
-	if e.Kind == errs.Internal || e.Kind == errs.Upstream {
-		h.opt.Log.ErrorContext(r.Context(), "request failed", "request", requestID(r), "error", e.Error())
+	if e.Kind != errs.Internal && e.Kind != errs.Upstream {
+		return
 	}
+	level := slog.LevelError
+	if r.Context().Err() != nil || givenUp(e) {
+		level = slog.LevelDebug
+	}
+	h.opt.Log.Log(r.Context(), level, "request failed", "request", requestID(r), "error", e.Error())
+}
+
+// givenUp reports whether a transfer ended because one of its legs was no longer
+// wanted.
+func givenUp(err error) bool {
+	failed, ok := errors.AsType[*transfer.Error](err)
+	return ok && (failed.Why == transfer.ReasonCanceled || failed.Why == transfer.ReasonPeerAbort)
 }
 
 // write sends a whole answer.

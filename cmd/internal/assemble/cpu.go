@@ -188,7 +188,7 @@ func startCPU(ctx context.Context, p Process, c config.Worker, security config.T
 	if err := h.serve(p, m, ln); err != nil {
 		return nil, err
 	}
-	p.Log.Info("engine ready", "model", h.name, "kernels", m.Kernels(), "threads", m.Threads(),
+	p.Log.Info("engine ready", "engine", "cpu", "model", h.name, "kernels", m.Kernels(), "threads", m.Threads(),
 		"kv_blocks", h.engine.Options().KVBlocks, "api", h.api, "transfer", h.transfer, "took", p.Clock.Now().Sub(began))
 	return h, nil
 }
@@ -238,7 +238,7 @@ func (h *cpuHost) serve(p Process, m *Model, ln net.Listener) (err error) {
 		return err
 	}
 	h.http = &http.Server{
-		Handler: withMetrics(p, h.handler), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+		Handler: beside(p, h.handler), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(p.Log.Handler(), slog.LevelDebug),
 	}
 	go func() { h.served <- h.http.Serve(netutil.LimitListener(ln, maxConns)) }()

@@ -15,6 +15,9 @@ import (
 	"github.com/yardmaster/yardmaster/gpu/engine/scripted"
 )
 
+// ErrScript means that a script of the scripted engine does not make sense.
+var ErrScript = errors.New("cannot use the script")
+
 // scriptedHost is the scripted engine as a worker.
 type scriptedHost struct {
 	engine   *scripted.Engine
@@ -37,7 +40,7 @@ func startScripted(ctx context.Context, p Process, c config.Worker, ln net.Liste
 			return nil, fmt.Errorf("worker.script: %w", err)
 		}
 		if opts.Script, err = scripted.ParseScript(c.Script, text); err != nil {
-			return nil, fmt.Errorf("worker.script: %s: %w", c.Script, err)
+			return nil, fmt.Errorf("worker.script: %w: %s: %w", ErrScript, c.Script, err)
 		}
 	}
 	h := &scriptedHost{addr: addr, registry: p.Registry}
@@ -47,6 +50,8 @@ func startScripted(ctx context.Context, p Process, c config.Worker, ln net.Liste
 	if err := h.engine.Serve(ctx, ln); err != nil {
 		return nil, errors.Join(err, h.engine.Close())
 	}
+	o := h.engine.Options()
+	p.Log.Info("engine ready", "engine", "scripted", "model", o.Model, "script", c.Script, "kv_blocks", o.KVBlocks, "api", addr)
 	return h, nil
 }
 

@@ -2,7 +2,14 @@ package assemble
 
 import (
 	"context"
+	"errors"
+	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,4 +68,75 @@ func TestAWorkerJoinsDrainsAndLeaves(t *testing.T) {
 	if n := len(p.View().Workers); n != 0 {
 		t.Errorf("%d workers after it left", n)
 	}
+}
+
+// A scripted worker that serves alone says where it listens, and answers probes.
+func TestAScriptedWorkerSaysThatItIsReady(t *testing.T) {
+	logs := &lockedBuffer{}
+	c := settings(t)
+	c.Worker.Engine, c.Worker.Planner, c.Worker.Listen = "scripted", "", "127.0.0.1:0"
+	w, err := StartWorker(t.Context(), NewProcess("test", slog.New(slog.NewTextHandler(logs, nil))), c.Worker, config.TLS{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeWithin(t, "worker", w.Close)
+	if want := `msg="engine ready" engine=scripted`; !strings.Contains(logs.String(), want) ||
+		!strings.Contains(logs.String(), "api="+strings.TrimPrefix(w.Self().URL, "http://")) {
+		t.Errorf("%q is not in the log: %s", want, logs)
+	}
+	for _, path := range []string{"/livez", "/readyz", "/metrics"} {
+		if status, body := ask(t, w.Self().URL+path); status != http.StatusOK {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+}
+
+// The probes of a CPU worker follow its engine's health.
+func TestProbesBesideAnEngine(t *testing.T) {
+	health := http.StatusOK
+	s := httptest.NewServer(beside(quiet(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/health" {
+			health = http.StatusNotFound
+		}
+		w.WriteHeader(health)
+	})))
+	defer s.Close()
+	for _, want := range []int{http.StatusOK, http.StatusServiceUnavailable} {
+		health = want
+		if got, _ := ask(t, s.URL+"/readyz"); got != want {
+			t.Errorf("readyz is %d, health %d", got, want)
+		}
+		if got, _ := ask(t, s.URL+"/livez"); got != http.StatusOK {
+			t.Errorf("livez is %d", got)
+		}
+	}
+}
+
+func TestABadScriptIsNamed(t *testing.T) {
+	c := settings(t)
+	c.Worker.Engine, c.Worker.Planner, c.Worker.Script = "scripted", "", filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(c.Worker.Script, []byte("rules: [{matsch: 1}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := StartWorker(t.Context(), quiet(), c.Worker, config.TLS{}); !errors.Is(err, ErrScript) {
+		t.Errorf("%v", err)
+	}
+}
+
+func ask(t *testing.T, url string) (status int, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
 }

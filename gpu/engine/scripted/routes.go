@@ -39,6 +39,8 @@ func (x *exchange) routes() (get, post map[string]func() error) {
 	get = map[string]func() error{
 		"/health":    x.health,
 		"/ping":      x.health,
+		"/readyz":    x.health,
+		"/livez":     func() error { x.out.header(http.StatusOK); return nil },
 		"/version":   func() error { return x.json(http.StatusOK, map[string]string{"version": "scripted"}) },
 		"/load":      x.serverLoad,
 		"/metrics":   x.metrics,

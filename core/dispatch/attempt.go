@@ -86,7 +86,7 @@ func (l *Life) attempt(ctx context.Context, p *placed) (verdict, error) {
 // doubt blames the worker for a stream that gave no token in its time.
 func (l *Life) doubt(ctx context.Context, p *placed) {
 	if e, ok := errors.AsType[*errs.Error](context.Cause(ctx)); ok && e.Kind == errs.Timeout && e.Code != stageTotal.late().Code && p.Path == route.Aggregated {
-		p.slot().Doubt()
+		p.slot().Doubt(l.d.deps.Clock.Now())
 	}
 }
 

@@ -14,6 +14,9 @@ import (
 const DefaultPatience = 5 * time.Second
 
 const (
+	// mostPauses is the longest pause before a doubted worker is asked again, in
+	// patiences. Each time costs a client its answer.
+	mostPauses = 6
 	// slowestPrompt is the prompt rate, in tokens/s, that a worker is granted
 	// while its own is not known.
 	slowestPrompt = 100
@@ -41,6 +44,8 @@ type health struct {
 	decoding atomic.Int64  // of them, those that gave one
 	sign     atomic.Int64  // last sign of life, unix nanoseconds
 	doubted  atomic.Bool   // gave none for too long, and none since
+	probe    atomic.Int64  // when a doubted one may be asked again, unix nanoseconds
+	doubting atomic.Int64  // doubts since the last complete answer
 	rate     atomic.Uint64 // prompt tokens/s as float64 bits; 0 is unknown
 }
 
@@ -82,7 +87,12 @@ func (s *Slot) Took() {
 
 // Answered says that the incarnation completed an answer. It takes doubt away
 // as a token does.
-func (s *Slot) Answered(now time.Time) { s.alive(now) }
+func (s *Slot) Answered(now time.Time) {
+	s.alive(now)
+	if s.health.doubting.Load() != 0 {
+		s.health.doubting.Store(0)
+	}
+}
 
 func (s *Slot) alive(now time.Time) {
 	s.health.sign.Store(now.UnixNano())
@@ -103,14 +113,16 @@ func (s *Slot) CanContinue() bool { return s.health.able.Load() }
 
 // Doubted reports whether the incarnation has streams and gave no token for
 // longer than its patience and its queued prompts explain. A doubted worker gets
-// one request at a time until a token or an answer proves it alive.
+// one request at a time until a token or an answer proves it alive: the first at
+// once, the next after pauses as long as its patience, doubling to mostPauses
+// times that.
 //
 // Requests that are not streamed show nothing until their end: while such run
 // and no stream is past its prompt, nothing is concluded.
 func (s *Slot) Doubted(now time.Time) bool {
 	h := &s.health
 	if h.doubted.Load() {
-		return s.InFlight() > 0
+		return s.InFlight() > 0 || now.UnixNano() < h.probe.Load()
 	}
 	watched := h.watched.Load()
 	if watched <= 0 || h.decoding.Load() == 0 && int64(s.InFlight()) > watched {
@@ -120,15 +132,24 @@ func (s *Slot) Doubted(now time.Time) bool {
 	if silent <= int64(h.patience) || silent <= int64(h.patience+s.promptTime()) {
 		return false
 	}
-	s.Doubt()
+	s.Doubt(now)
 	return true
 }
 
 // Doubt makes the incarnation doubted, e.g. after a stream's deadline for a
 // token has passed.
-func (s *Slot) Doubt() {
-	if s.health.doubted.CompareAndSwap(false, true) {
-		s.health.doubts.Inc()
+func (s *Slot) Doubt(now time.Time) {
+	h := &s.health
+	pause := h.patience * mostPauses
+	switch n := h.doubting.Add(1); {
+	case n == 1:
+		pause = 0
+	case n < 5:
+		pause = min(pause, h.patience<<(n-2))
+	}
+	h.probe.Store(now.Add(pause).UnixNano())
+	if h.doubted.CompareAndSwap(false, true) {
+		h.doubts.Inc()
 	}
 }
 

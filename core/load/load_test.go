@@ -180,4 +180,9 @@ func TestForeignRequests(t *testing.T) {
 	if s.Foreign() != 0 {
 		t.Errorf("%d foreign requests", s.Foreign())
 	}
+	s.Hear(at.Add(2*time.Second), 50)
+	s.Unheard()
+	if s.Foreign() != 0 {
+		t.Errorf("%d foreign requests of a worker that nobody hears", s.Foreign())
+	}
 }

@@ -192,7 +192,15 @@ func (s *Slot) Hear(at time.Time, requests float64) {
 	}
 }
 
+// Unheard says that the worker's word is no longer to be had: nothing counts as
+// foreign until the next.
+func (s *Slot) Unheard() {
+	if s.heard.foreign.Load() != 0 {
+		s.heard.foreign.Store(0)
+	}
+}
+
 // Foreign is the requests of others that the worker had when it last spoke; 0
-// when it never did. Added to InFlight it is the worker's load as far as known:
+// when it never did or is unheard. Added to InFlight it is the worker's load as far as known:
 // what was sent since counts at once.
 func (s *Slot) Foreign() int { return int(s.heard.foreign.Load()) }

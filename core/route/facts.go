@@ -144,6 +144,7 @@ func (a *aligned) followSamples(lined *load.Columns, samples *fleet.Samples) {
 		}
 		if len(all) == 0 || all[0].ID != w.ID || all[0].Epoch != w.Epoch {
 			a.facts[i].hear(w, &fleet.Stats{})
+			lined.Slots[i].Unheard()
 			continue
 		}
 		a.facts[i].hear(w, &all[0].Stats)
@@ -154,9 +155,11 @@ func (a *aligned) followSamples(lined *load.Columns, samples *fleet.Samples) {
 func hear(slot *load.Slot, at time.Time, s *fleet.Stats) {
 	running, known := s.Running.Usable()
 	waiting, _ := s.Waiting.Usable()
-	if known {
-		slot.Hear(at, running+waiting)
+	if !known {
+		slot.Unheard()
+		return
 	}
+	slot.Hear(at, running+waiting)
 }
 
 // lookup is the scratch space of the questions to the indices.

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -181,6 +182,25 @@ func TestHeavySessionDoesNotCrowdOthers(t *testing.T) {
 	}
 	if mean := p.mean(); mean > 10*time.Millisecond {
 		t.Errorf("first tokens after %v in the mean", mean)
+	}
+}
+
+// What others had on a worker counts while somebody says so. When the samples end,
+// as they do when the planners are gone, it is unknown, not what it last was.
+func TestForeignLoadEndsWithItsSamples(t *testing.T) {
+	heard := func(running fleet.Reading) *fleet.Samples {
+		return fleet.NewSamples([]fleet.Sample{{ID: "a", Epoch: 1, At: start, Stats: fleet.Stats{Running: running}}})
+	}
+	for name, after := range map[string]*fleet.Samples{"no samples": fleet.NewSamples(nil), "a broken gauge": heard(fleet.Report(math.NaN()))} {
+		y := newYard(fleet.Worker{ID: "a"}, fleet.Worker{ID: "b"})
+		y.slot("b").Reserve(load.Prefill, load.Work{})
+		r := New(Config{Policy: LeastRequest{}, Mode: Never})
+		if d := y.decide(t, r, Query{}, heard(fleet.Report(9))); d.Server().ID != "b" {
+			t.Errorf("%s: others have 9 requests on a, and it was chosen", name)
+		}
+		if d := y.decide(t, r, Query{}, after); d.Server().ID != "a" {
+			t.Errorf("%s: a is still avoided", name)
+		}
 	}
 }
 

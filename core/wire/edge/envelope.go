@@ -137,7 +137,26 @@ func failure(root gjson.Result) *errs.Error {
 	} else if f.kind == openai.ErrorType(errs.BadRequest) || f.kind == "BadRequestError" {
 		kind = errs.BadRequest
 	}
-	return &errs.Error{Kind: kind, Client: cut(f.message), Param: cut(f.param), Code: cut(f.code)}
+	return &errs.Error{Kind: kind, Client: cut(f.message), Param: cut(f.param), Code: word(f.code)}
+}
+
+// longestWord bounds a machine word, in bytes.
+const longestWord = 64
+
+// word is s if it is a machine word, else empty. A code stands in headers and
+// logs, where text of an engine's has no place.
+func word(s string) string {
+	for _, c := range []byte(s) {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '_', c == '.':
+		default:
+			return ""
+		}
+	}
+	if len(s) > longestWord {
+		return ""
+	}
+	return s
 }
 
 // faultOf finds message, type, param and code in the shapes engines use.

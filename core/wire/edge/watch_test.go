@@ -50,6 +50,12 @@ func TestWatch(t *testing.T) {
 			Watch{},
 		},
 		{
+			"text for a code",
+			[]string{`{"error":{"message":"no","code":"cannot go on after 'my secret plan'"}}`},
+			[]Sight{{Err: &errs.Error{Kind: errs.Upstream, Client: "no"}}},
+			Watch{},
+		},
+		{
 			"flat error",
 			[]string{`{"object":"error","message":"no","type":"BadRequestError"}`},
 			[]Sight{{Err: &errs.Error{Kind: errs.BadRequest, Client: "no"}}},

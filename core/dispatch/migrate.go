@@ -21,6 +21,7 @@ type trail struct {
 	moved int      // workers lost so far
 	went  int      // times that another worker went on
 	lists int      // events with ids
+	bill  bool     // the usage event came, which an engine sends when all is said
 	ids   []uint32 // the output so far
 	lost  error    // why the last worker was lost
 	// pending says that a worker was lost and none has gone on yet.
@@ -51,7 +52,7 @@ func (l *Life) asksIDs() bool { return l.req.Continuable && l.d.cfg.Migrations >
 // was.
 func (l *Life) lost(err error) bool {
 	t := &l.trail
-	if !t.on || t.over || t.moved >= l.d.cfg.Migrations || l.watch.Finished || t.lists < l.watch.Tokens {
+	if !t.on || t.over || t.moved >= l.d.cfg.Migrations || l.watch.Finished || t.bill || t.lists < l.watch.Tokens {
 		return false
 	}
 	e, ok := errors.AsType[*errs.Error](err)

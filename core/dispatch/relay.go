@@ -155,6 +155,7 @@ func (l *Life) forward(r *eventstream.Reader) (done bool, err error) {
 			}
 			return false, failed
 		}
+		l.trail.bill = l.trail.bill || sight.UsageOnly
 		if sight.UsageOnly && l.req.AddedUsage {
 			if err := l.write(l.before(r, e.Raw)); err != nil {
 				return false, err

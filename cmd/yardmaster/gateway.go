@@ -41,5 +41,6 @@ func (a *app) runGateway(ctx context.Context, c *config.Config) error {
 	}
 	p.Log.Info("gateway ready", "url", gateway.URL(), "engines", len(c.Gateway.Engines))
 	err = waitFor(quit, nil, gateway.Failed())
+	sayDraining(quit, p)
 	return signals.outcome(errors.Join(err, drain(force, c.Gateway.DrainTimeout, gateway.Close)))
 }

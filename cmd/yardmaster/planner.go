@@ -16,7 +16,8 @@ func (a *app) plannerCommand() *cobra.Command {
 		Use:   "planner",
 		Short: "Keep the fleet's state, take workers' registrations, and serve clients",
 		Long: `Keep the fleet's state in a data folder, take workers' registrations, and serve
-clients from the same process (--gateway=false leaves that to others).
+clients from the same process. With --gateway=false it serves no clients, and
+/livez, /readyz and /metrics are on --gateway-admin, a loopback address.
 
 SIGTERM drains: /readyz fails, running requests finish. A second signal ends it
 at once.`,
@@ -56,8 +57,13 @@ func (a *app) runPlanner(ctx context.Context, c *config.Config) error {
 		}
 		failed = gateway.Failed()
 		p.Log.Info("gateway ready", "url", gateway.URL())
+	} else if status, err := planner.ServeStatus(quit, p, c.Gateway.Admin); err != nil {
+		return errors.Join(err, drain(force, c.Gateway.DrainTimeout, planner.Close))
+	} else if status != "" {
+		p.Log.Info("no gateway; probes and metrics are served", "url", status)
 	}
 	err = waitFor(quit, planner.Failed(), failed)
+	sayDraining(quit, p)
 	return signals.outcome(errors.Join(err, drain(force, c.Gateway.DrainTimeout, func(ctx context.Context) error {
 		var fault error
 		if gateway != nil {
@@ -65,6 +71,13 @@ func (a *app) runPlanner(ctx context.Context, c *config.Config) error {
 		}
 		return errors.Join(fault, planner.Close(ctx))
 	})))
+}
+
+// sayDraining logs that a signal has come and what follows.
+func sayDraining(quit context.Context, p assemble.Process) {
+	if quit.Err() != nil {
+		p.Log.Info("draining; a second signal ends it at once")
+	}
 }
 
 // waitFor returns at the first signal, or with the error of a part that ended

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
-	"github.com/yardmaster/yardmaster/core/dispatch"
 	"github.com/yardmaster/yardmaster/server/admin"
 )
 
@@ -21,10 +20,10 @@ type adminServer struct {
 	done chan struct{}
 }
 
-// startAdmin serves the admin API where the settings say; nil when they say
-// nowhere. The address that is taken by default may be another gateway's
+// startAdmin serves the operators' API h where the settings say; nil when they
+// say nowhere. The address that is taken by default may be another process's
 // already: then this one does without.
-func startAdmin(ctx context.Context, p Process, addr string, d *dispatch.Dispatcher) (*adminServer, error) {
+func startAdmin(ctx context.Context, p Process, addr string, h http.Handler) (*adminServer, error) {
 	if addr == "" {
 		return nil, nil
 	}
@@ -41,7 +40,7 @@ func startAdmin(ctx context.Context, p Process, addr string, d *dispatch.Dispatc
 	}
 	s := &adminServer{addr: ln.Addr().String(), done: make(chan struct{})}
 	s.http = &http.Server{
-		Handler: admin.Handler(d), ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+		Handler: h, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
 		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(p.Log.Handler(), slog.LevelDebug),
 	}
 	go func() {

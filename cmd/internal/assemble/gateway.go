@@ -21,6 +21,7 @@ import (
 	"github.com/yardmaster/yardmaster/gpu/engine/cpu"
 	"github.com/yardmaster/yardmaster/gpu/engine/openai"
 	"github.com/yardmaster/yardmaster/server"
+	"github.com/yardmaster/yardmaster/server/admin"
 	frontdoor "github.com/yardmaster/yardmaster/server/openai"
 	"github.com/yardmaster/yardmaster/server/sse"
 )
@@ -84,7 +85,7 @@ func StartGateway(ctx context.Context, p Process, c config.Gateway, f Fleet) (*G
 	if err := g.build(p, c, routing, f); err != nil { //nolint:contextcheck // requests have contexts of their own
 		return nil, errors.Join(err, ln.Close())
 	}
-	g.admin, err = startAdmin(ctx, p, c.Admin, g.dispatcher)
+	g.admin, err = startAdmin(ctx, p, c.Admin, admin.Handler(g.dispatcher))
 	if err != nil {
 		return nil, errors.Join(err, ln.Close())
 	}

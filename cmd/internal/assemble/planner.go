@@ -11,6 +11,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/lead"
 	"github.com/yardmaster/yardmaster/raftstore"
+	"github.com/yardmaster/yardmaster/server/admin"
 	"github.com/yardmaster/yardmaster/server/control"
 )
 
@@ -21,6 +22,7 @@ type Planner struct {
 	leases *lead.Leases
 	prefix *localPrefix
 	server *control.Server
+	admin  *adminServer // nil without one
 	addr   string
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
@@ -91,6 +93,30 @@ func StartPlanner(ctx context.Context, p Process, c config.Planner, security con
 // Addr is where workers register, host:port.
 func (p *Planner) Addr() string { return p.addr }
 
+// ServeStatus answers probes and shows metrics on addr, a loopback address, for a
+// planner without a gateway that would. It returns the API's root; empty when
+// addr is, or when another process has the default address.
+func (p *Planner) ServeStatus(ctx context.Context, process Process, addr string) (url string, err error) {
+	p.admin, err = startAdmin(ctx, process, addr, admin.Status(process.Registry, p.ready))
+	if err != nil || p.admin == nil {
+		return "", err
+	}
+	return "http://" + p.admin.addr, nil
+}
+
+var errNoLeader = errors.New("this planner does not lead")
+
+// ready is why workers cannot register here, nil when they can.
+func (p *Planner) ready() error {
+	if err := p.store.Fault(); err != nil {
+		return err
+	}
+	if !p.store.Leading() {
+		return errNoLeader
+	}
+	return nil
+}
+
 // View is the fleet.
 func (p *Planner) View() *fleet.View { return p.store.View() }
 
@@ -105,6 +131,9 @@ func (p *Planner) Failed() <-chan error { return p.failed }
 func (p *Planner) Close(ctx context.Context) error {
 	if p.server != nil {
 		p.server.Close(ctx)
+	}
+	if p.admin != nil {
+		p.admin.close()
 	}
 	p.cancel()
 	p.tasks.Wait()

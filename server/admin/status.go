@@ -1,0 +1,40 @@
+package admin
+
+import (
+	"io"
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+
+	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/server/metrics"
+	"github.com/yardmaster/yardmaster/server/openai"
+)
+
+// Status serves /livez, /readyz and /metrics of a process that has no client
+// API to serve them. ready is nil while the process can do its work, or says why
+// it cannot. Like [Handler] it refuses requests that name another host.
+func Status(registry *measure.Registry, ready func() error) http.Handler {
+	r := chi.NewRouter()
+	r.Use(localOnly, middleware.GetHead)
+	r.NotFound(openai.NotFound)
+	r.MethodNotAllowed(openai.MethodNotAllowed)
+	r.Get("/livez", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok") })
+	r.Get("/readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := ready(); err != nil {
+			say(w, http.StatusServiceUnavailable, err.Error())
+			return
+		}
+		say(w, http.StatusOK, "ok")
+	})
+	r.Method(http.MethodGet, "/metrics", metrics.Handler(registry))
+	return r
+}
+
+func say(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text+"\n") // a client that left needs no answer
+}

@@ -594,6 +594,8 @@ func TestHCLog(t *testing.T) {
 
 var discard = slog.New(slog.DiscardHandler)
 
-func textLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug})) }
+func textLogger(w io.Writer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
 
 func raftFormat(args ...any) any { return hclog.Fmt(args[0].(string), args[1:]...) }

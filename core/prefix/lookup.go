@@ -16,6 +16,7 @@ type Hits struct {
 	Workers []Worker
 
 	alive []aliveSlot
+	sink  uint64 // keeps the compiler from dropping the reads ahead
 	// live has the bits of the alive slots, laid out as a row of holders, when there
 	// were many to begin with; else it is empty.
 	live []uint64
@@ -91,8 +92,7 @@ const ahead = 32
 // the last one found.
 func (x *Index) walk(part []Hash, h *Hits, base int, a, b *uint64) int {
 	var numbers [ahead]uint32
-	var pages [ahead]*pageMem
-	var at [ahead]int
+	var slots [ahead]*slotMem
 	part = part[:min(len(part), ahead)]
 	d := x.dir.Load()
 	for i, hash := range part {
@@ -100,20 +100,20 @@ func (x *Index) walk(part []Hash, h *Hits, base int, a, b *uint64) int {
 	}
 	chunks := *x.pages.chunks.Load() // after the numbers: it has them all
 	for i, hash := range part {
-		pages[i] = page(chunks, numbers[i])
-		g := groupOf(uint64(hash))
-		marks := matching(atomic.LoadUint64(&pages[i][g]), tagOf(uint64(hash)))
-		at[i] = slotAt(g, marks|1<<63) // the last slot will do where there is no mark
+		p, g := page(chunks, numbers[i]), groupOf(uint64(hash))
+		marks := matching(atomic.LoadUint64(&p[g]), tagOf(uint64(hash)))
+		slots[i] = p.slot(slotAt(g, marks|1<<63)) // the last slot will do where there is no mark
 	}
-	var keys, as, bs [ahead]uint64
-	for i := range part {
-		p, s := pages[i], at[i]&(pageWords-1)
-		keys[i], as[i] = atomic.LoadUint64(&p[s]), atomic.LoadUint64(&p[(s+1)&(pageWords-1)])
-		bs[i] = atomic.LoadUint64(&p[(s+2)&(pageWords-1)])
+	var touched uint64
+	for _, s := range slots[:len(part)] {
+		touched |= atomic.LoadUint64(&s[0]) | atomic.LoadUint64(&s[2]) // a slot may lie across two cache lines
 	}
+	h.sink = touched
 	for i, hash := range part {
-		nextA, nextB, ok := as[i], bs[i]&^referenced, true
-		if keys[i] != uint64(hash) || atomic.LoadUint64(&pages[i][at[i]&(pageWords-1)]) != uint64(hash) {
+		s := slots[i]
+		found := atomic.LoadUint64(&s[0]) == uint64(hash)
+		nextA, nextB, ok := atomic.LoadUint64(&s[1]), atomic.LoadUint64(&s[2])&^referenced, true
+		if !found || atomic.LoadUint64(&s[0]) != uint64(hash) {
 			nextA, nextB, ok = x.find(uint64(hash))
 		}
 		if !ok {

@@ -346,6 +346,24 @@ func TestStalledClient(t *testing.T) {
 	})
 }
 
+// A body that stops half way is waited for no longer than its time.
+func TestBodyThatDoesNotArrive(t *testing.T) {
+	y := newToy(t, batchtest.Runner{}, func(s *Options, _ *batch.Options) { s.BodyTimeout = 50 * time.Millisecond })
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", y.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := io.WriteString(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"); err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+	answer, err := io.ReadAll(conn)
+	if err != nil || !strings.Contains(string(answer), "body_timeout") || !strings.HasPrefix(string(answer), "HTTP/1.1 400 ") {
+		t.Errorf("%s, %v", answer, err)
+	}
+}
+
 func TestBusy(t *testing.T) {
 	g := &gate{open: make(chan struct{})}
 	y := newToy(t, batchtest.Runner{OnForward: g.step}, func(_ *Options, e *batch.Options) { e.MaxRunning, e.MaxWaiting = 1, 1 })

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -178,14 +179,25 @@ func (h *Handler) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.ContentLength > h.opt.MaxBody {
 		return nil, tooLarge
 	}
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(h.opt.BodyTimeout)) // of the machine's clock, which sockets know
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.opt.MaxBody))
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+	_, over := errors.AsType[*http.MaxBytesError](err)
+	switch {
+	case err == nil:
+		// From here on the server watches for the client's leaving, and a deadline
+		// looks like that.
+		_ = control.SetReadDeadline(time.Time{})
+		return b, nil
+	case over:
 		return nil, tooLarge
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, &errs.Error{
+			Kind: errs.BadRequest, Code: "body_timeout",
+			Client: "the body did not arrive within " + h.opt.BodyTimeout.String(),
+		}
 	}
-	if err != nil {
-		return nil, &errs.Error{Kind: errs.Canceled, Client: "the body did not arrive", Cause: err}
-	}
-	return b, nil
+	return nil, &errs.Error{Kind: errs.Canceled, Client: "the body did not arrive", Cause: err}
 }
 
 // failure finds the client's side of an error of the engine or the tokenizer.

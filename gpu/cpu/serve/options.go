@@ -51,6 +51,8 @@ type Options struct {
 	Version string
 	// MaxBody bounds a request's body in bytes; 64 MiB.
 	MaxBody int64
+	// BodyTimeout bounds how long a body may take to arrive; 60 s.
+	BodyTimeout time.Duration
 	// RenderTimeout bounds the rendering of a chat template; 5 s.
 	RenderTimeout time.Duration
 	// WriteTimeout bounds how long one write to a client may block; 30 s. A
@@ -76,7 +78,7 @@ func (o *Options) Validate() error {
 		{o.MaxModelLen < 2, "a context of less than two tokens"},
 		{o.Engine == nil, "no engine"},
 		{o.Tokenizer == nil, "no tokenizer"},
-		{o.MaxBody < 0 || o.RenderTimeout < 0 || o.WriteTimeout < 0, "a negative limit"},
+		{o.MaxBody < 0 || o.BodyTimeout < 0 || o.RenderTimeout < 0 || o.WriteTimeout < 0, "a negative limit"},
 	} {
 		if f.bad {
 			faults = append(faults, errors.Join(ErrOptions, errors.New(f.what)))
@@ -89,6 +91,9 @@ func (o *Options) withDefaults() Options {
 	d := *o
 	if d.MaxBody == 0 {
 		d.MaxBody = 64 << 20
+	}
+	if d.BodyTimeout == 0 {
+		d.BodyTimeout = time.Minute
 	}
 	if d.RenderTimeout == 0 {
 		d.RenderTimeout = 5 * time.Second

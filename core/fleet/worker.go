@@ -106,6 +106,3 @@ func (w *Worker) Validate() error {
 	fault(w.Role == RolePrefill && w.Transfer == "", "a prefill worker needs a transfer endpoint")
 	return errors.Join(faults...)
 }
-
-// Serves reports whether the worker serves model.
-func (w *Worker) Serves(model string) bool { return slices.Contains(w.Models, model) }

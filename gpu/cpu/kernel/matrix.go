@@ -96,9 +96,6 @@ func Allocate(ms ...*Matrix) {
 // Panels is the number of panels.
 func (m *Matrix) Panels() int { return Padded(m.N) / PanelWidth }
 
-// Bytes is the memory the panels take.
-func (m *Matrix) Bytes() int { return m.panel * m.Panels() }
-
 // q8Values is the offset of a Q8 panel's first block.
 func (m *Matrix) q8Values() int {
 	return (m.K/BlockSize*q8Scales + pages.Alignment - 1) &^ (pages.Alignment - 1)

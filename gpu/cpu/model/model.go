@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"slices"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -220,23 +219,6 @@ func (m *Model) Kernels() string { return m.k.Level().String() }
 
 // Threads is the number of threads that share a step.
 func (m *Model) Threads() int { return m.team.Threads() }
-
-// WeightBytes is the memory the repacked weights take.
-func (m *Model) WeightBytes() int {
-	seen := []*kernel.Matrix{m.embed}
-	if m.head != m.embed {
-		seen = append(seen, m.head)
-	}
-	for i := range m.layers {
-		l := &m.layers[i]
-		seen = slices.Concat(seen, []*kernel.Matrix{l.q, l.k, l.v, l.o, l.gate, l.up, l.down})
-	}
-	n := 0
-	for _, w := range seen {
-		n += w.Bytes()
-	}
-	return n
-}
 
 // Layout is the shape of the KV blocks that Forward wants.
 func (m *Model) Layout(blockTokens int) kv.Layout {

@@ -23,11 +23,11 @@ var (
 	TPOT = Desc{Name: "yardmaster_time_per_output_token_seconds", Type: HistogramType, Labels: []string{"model"}, Buckets: secondsFine, Help: "(end-to-end time - TTFT) / (output tokens - 1), per request."}
 	// QueueWait is accept to dispatch.
 	QueueWait = Desc{Name: "yardmaster_queue_wait_seconds", Type: HistogramType, Labels: []string{"model"}, Buckets: secondsCoarse, Help: "From accepting a request to dispatching its first leg."}
-	// PromptTokens and OutputTokens come from the engines' usage.
+	// PromptTokens counts prompt tokens, as the engines' usage says.
 	PromptTokens = Desc{Name: "yardmaster_prompt_tokens_total", Type: CounterType, Labels: []string{"model"}, Help: "Prompt tokens, from the engines' usage."}
 	// CachedTokens is the part of the prompt the engine had in its prefix cache.
 	CachedTokens = Desc{Name: "yardmaster_cached_prompt_tokens_total", Type: CounterType, Labels: []string{"model"}, Help: "Prompt tokens served from the engines' prefix cache."}
-	// OutputTokens counts generated tokens.
+	// OutputTokens counts generated tokens, as the usage says.
 	OutputTokens = Desc{Name: "yardmaster_output_tokens_total", Type: CounterType, Labels: []string{"model"}, Help: "Generated tokens, from the engines' usage."}
 	// Paths counts how requests were placed: path is aggregated or disaggregated,
 	// reason is why.
@@ -73,7 +73,7 @@ var (
 	PhaseBusy = Desc{Name: "yardmaster_phase_busy_seconds_total", Type: CounterType, Labels: []string{"phase"}, Help: "Engine time by phase; the rate is that phase's utilisation."}
 	// PhaseTokens counts tokens computed per phase.
 	PhaseTokens = Desc{Name: "yardmaster_phase_tokens_total", Type: CounterType, Labels: []string{"phase"}, Help: "Tokens computed by phase."}
-	// EngineRunning and EngineWaiting are requests inside the engine.
+	// EngineRunning is requests being computed.
 	EngineRunning = Desc{Name: "yardmaster_engine_running", Type: GaugeType, Help: "Requests the engine is computing."}
 	// EngineWaiting is requests the engine has accepted and not started.
 	EngineWaiting = Desc{Name: "yardmaster_engine_waiting", Type: GaugeType, Help: "Requests waiting inside the engine."}
@@ -83,7 +83,7 @@ var (
 	KVBlocksCached = Desc{Name: "yardmaster_kv_blocks_cached", Type: GaugeType, Help: "KV blocks kept for reuse, held by no request."}
 	// KVBlocksFree counts blocks a new request can take, cached ones included.
 	KVBlocksFree = Desc{Name: "yardmaster_kv_blocks_free", Type: GaugeType, Help: "KV blocks a new request can take, cached ones included."}
-	// PrefixQueries and PrefixHits count prompt tokens looked up and found.
+	// PrefixQueries counts prompt tokens looked up in the engine's prefix cache.
 	PrefixQueries = Desc{Name: "yardmaster_prefix_query_tokens_total", Type: CounterType, Help: "Prompt tokens looked up in the engine's prefix cache."}
 	// PrefixHits counts prompt tokens found in the engine's prefix cache.
 	PrefixHits = Desc{Name: "yardmaster_prefix_hit_tokens_total", Type: CounterType, Help: "Prompt tokens found in the engine's prefix cache."}

@@ -55,12 +55,10 @@ func readFields(b []byte) (f fields, ok bool) {
 		case "tools":
 			f.tools = m.value
 			f.inexact = f.inexact || !empty(b, m.value)
-		case "functions", "documents", "chat_template_kwargs":
-			if string(m.key) == "chat_template_kwargs" {
-				f.kwargs = m.value
-			} else {
-				f.inexact = f.inexact || !empty(b, m.value)
-			}
+		case "chat_template_kwargs":
+			f.kwargs = m.value
+		case "functions", "documents":
+			f.inexact = f.inexact || !empty(b, m.value)
 		case "chat_template", "truncate_prompt_tokens", "prompt_embeds", "audio", "mm_processor_kwargs":
 			f.inexact = true
 		case "suffix":

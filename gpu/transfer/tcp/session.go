@@ -124,7 +124,6 @@ func (s *session) dial() {
 
 // dialStream opens a stream and runs it. The session does without a stream that
 // cannot be had, but for the first.
-
 func (s *session) dialStream(index int) {
 	st, err := s.connect(index)
 	if err == nil {

@@ -8,44 +8,49 @@ var (
 	secondsCoarse = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25, 50, 100, 300}
 )
 
+// named bounds the series of families that name models or workers, which are as
+// many as operators have: with ten models, each with its routes and outcomes, the
+// default is used up.
+const named = 4096
+
 // Gateway: what clients experienced.
 var (
 	// Requests counts finished requests by outcome: ok, client_error, saturated,
 	// no_capacity, upstream, timeout, canceled, internal.
-	Requests = Desc{Name: "yardmaster_requests_total", Type: CounterType, Labels: []string{"model", "route", "outcome"}, Help: "Finished requests by outcome."}
+	Requests = Desc{Name: "yardmaster_requests_total", Type: CounterType, Labels: []string{"model", "route", "outcome"}, MaxSeries: named, Help: "Finished requests by outcome."}
 	// RequestsInFlight is requests accepted and not finished. It returns to zero.
 	RequestsInFlight = Desc{Name: "yardmaster_requests_in_flight", Type: GaugeType, Help: "Requests accepted and not yet finished."}
 	// TTFT is accept to first token, queue included.
-	TTFT = Desc{Name: "yardmaster_time_to_first_token_seconds", Type: HistogramType, Labels: []string{"model", "path"}, Buckets: secondsCoarse, Help: "From accepting a request to its first token, queue included."}
+	TTFT = Desc{Name: "yardmaster_time_to_first_token_seconds", Type: HistogramType, Labels: []string{"model", "path"}, MaxSeries: named, Buckets: secondsCoarse, Help: "From accepting a request to its first token, queue included."}
 	// ITL is each gap between token events of one stream.
-	ITL = Desc{Name: "yardmaster_inter_token_latency_seconds", Type: HistogramType, Labels: []string{"model"}, Buckets: secondsFine, Help: "Each gap between two token events of a stream."}
+	ITL = Desc{Name: "yardmaster_inter_token_latency_seconds", Type: HistogramType, Labels: []string{"model"}, MaxSeries: named, Buckets: secondsFine, Help: "Each gap between two token events of a stream."}
 	// TPOT is (end to end - TTFT) / (output tokens - 1).
-	TPOT = Desc{Name: "yardmaster_time_per_output_token_seconds", Type: HistogramType, Labels: []string{"model"}, Buckets: secondsFine, Help: "(end-to-end time - TTFT) / (output tokens - 1), per request."}
+	TPOT = Desc{Name: "yardmaster_time_per_output_token_seconds", Type: HistogramType, Labels: []string{"model"}, MaxSeries: named, Buckets: secondsFine, Help: "(end-to-end time - TTFT) / (output tokens - 1), per request."}
 	// QueueWait is accept to dispatch.
-	QueueWait = Desc{Name: "yardmaster_queue_wait_seconds", Type: HistogramType, Labels: []string{"model"}, Buckets: secondsCoarse, Help: "From accepting a request to dispatching its first leg."}
+	QueueWait = Desc{Name: "yardmaster_queue_wait_seconds", Type: HistogramType, Labels: []string{"model"}, MaxSeries: named, Buckets: secondsCoarse, Help: "From accepting a request to dispatching its first leg."}
 	// PromptTokens counts prompt tokens, as the engines' usage says.
-	PromptTokens = Desc{Name: "yardmaster_prompt_tokens_total", Type: CounterType, Labels: []string{"model"}, Help: "Prompt tokens, from the engines' usage."}
+	PromptTokens = Desc{Name: "yardmaster_prompt_tokens_total", Type: CounterType, Labels: []string{"model"}, MaxSeries: named, Help: "Prompt tokens, from the engines' usage."}
 	// CachedTokens is the part of the prompt the engine had in its prefix cache.
-	CachedTokens = Desc{Name: "yardmaster_cached_prompt_tokens_total", Type: CounterType, Labels: []string{"model"}, Help: "Prompt tokens served from the engines' prefix cache."}
+	CachedTokens = Desc{Name: "yardmaster_cached_prompt_tokens_total", Type: CounterType, Labels: []string{"model"}, MaxSeries: named, Help: "Prompt tokens served from the engines' prefix cache."}
 	// OutputTokens counts generated tokens, as the usage says.
-	OutputTokens = Desc{Name: "yardmaster_output_tokens_total", Type: CounterType, Labels: []string{"model"}, Help: "Generated tokens, from the engines' usage."}
+	OutputTokens = Desc{Name: "yardmaster_output_tokens_total", Type: CounterType, Labels: []string{"model"}, MaxSeries: named, Help: "Generated tokens, from the engines' usage."}
 	// Paths counts how requests were placed: path is aggregated or disaggregated,
 	// reason is why.
-	Paths = Desc{Name: "yardmaster_paths_total", Type: CounterType, Labels: []string{"model", "path", "reason"}, Help: "Placement decisions by path and reason."}
+	Paths = Desc{Name: "yardmaster_paths_total", Type: CounterType, Labels: []string{"model", "path", "reason"}, MaxSeries: named, Help: "Placement decisions by path and reason."}
 	// WorkerInFlight is this gateway's own requests per worker and phase.
-	WorkerInFlight = Desc{Name: "yardmaster_worker_in_flight", Type: GaugeType, Labels: []string{"worker", "phase"}, MaxSeries: 4096, Help: "This gateway's requests in flight per worker and phase."}
+	WorkerInFlight = Desc{Name: "yardmaster_worker_in_flight", Type: GaugeType, Labels: []string{"worker", "phase"}, MaxSeries: named, Help: "This gateway's requests in flight per worker and phase."}
 	// Failovers counts requests sent to a runner-up: the first choice did not
 	// accept the connection, was another incarnation, or refused as busy or draining.
-	Failovers = Desc{Name: "yardmaster_failovers_total", Type: CounterType, Labels: []string{"model"}, Help: "Requests sent to a runner-up because the worker chosen before did not take them."}
+	Failovers = Desc{Name: "yardmaster_failovers_total", Type: CounterType, Labels: []string{"model"}, MaxSeries: named, Help: "Requests sent to a runner-up because the worker chosen before did not take them."}
 	// Migrations counts streams that went on elsewhere after their worker was lost.
-	Migrations = Desc{Name: "yardmaster_migrations_total", Type: CounterType, Labels: []string{"model"}, Help: "Streams continued on another worker because theirs was lost."}
+	Migrations = Desc{Name: "yardmaster_migrations_total", Type: CounterType, Labels: []string{"model"}, MaxSeries: named, Help: "Streams continued on another worker because theirs was lost."}
 	// Waiting is requests in the queue of each model. It returns to zero.
-	Waiting = Desc{Name: "yardmaster_queue_depth", Type: GaugeType, Labels: []string{"model"}, Help: "Requests that wait for a worker."}
+	Waiting = Desc{Name: "yardmaster_queue_depth", Type: GaugeType, Labels: []string{"model"}, MaxSeries: named, Help: "Requests that wait for a worker."}
 	// RetriesRefused counts failovers that the retry budget did not allow.
 	RetriesRefused = Desc{Name: "yardmaster_retries_refused_total", Type: CounterType, Help: "Failovers that the retry budget did not allow."}
 	// Ejections counts workers left out, by reason: connect, stale_epoch,
 	// no_progress.
-	Ejections = Desc{Name: "yardmaster_worker_ejections_total", Type: CounterType, Labels: []string{"worker", "reason"}, MaxSeries: 4096, Help: "Workers taken out of routing by this gateway."}
+	Ejections = Desc{Name: "yardmaster_worker_ejections_total", Type: CounterType, Labels: []string{"worker", "reason"}, MaxSeries: named, Help: "Workers taken out of routing by this gateway."}
 	// DecisionSeconds is the time of one routing decision.
 	DecisionSeconds = Desc{Name: "yardmaster_decision_seconds", Type: HistogramType, Buckets: []float64{1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 1e-3}, Help: "Time of one routing decision."}
 )
@@ -53,7 +58,7 @@ var (
 // Planner.
 var (
 	// Workers counts registered workers by role and state (ready, draining).
-	Workers = Desc{Name: "yardmaster_workers", Type: GaugeType, Labels: []string{"model", "role", "state"}, Help: "Registered workers."}
+	Workers = Desc{Name: "yardmaster_workers", Type: GaugeType, Labels: []string{"model", "role", "state"}, MaxSeries: named, Help: "Registered workers."}
 	// RaftApplied is the last applied index.
 	RaftApplied = Desc{Name: "yardmaster_raft_applied_index", Type: GaugeType, Labels: []string{"group"}, Help: "Last log index applied."}
 	// RaftLeader is 1 on the leader.
@@ -115,13 +120,13 @@ var (
 var (
 	// PrefixPredicted counts prompt tokens that a worker was believed to hold, of
 	// requests whose engine then said how many it held.
-	PrefixPredicted = Desc{Name: "yardmaster_prefix_predicted_tokens_total", Type: CounterType, Labels: []string{"worker"}, MaxSeries: 4096, Help: "Prompt tokens predicted to be in the prefix cache of an engine that publishes no events, of requests for which it reports cached tokens."}
+	PrefixPredicted = Desc{Name: "yardmaster_prefix_predicted_tokens_total", Type: CounterType, Labels: []string{"worker"}, MaxSeries: named, Help: "Prompt tokens predicted to be in the prefix cache of an engine that publishes no events, of requests for which it reports cached tokens."}
 	// PrefixReported counts what they then reported, for the same requests.
-	PrefixReported = Desc{Name: "yardmaster_prefix_reported_tokens_total", Type: CounterType, Labels: []string{"worker"}, MaxSeries: 4096, Help: "Cached prompt tokens reported by an engine that publishes no events."}
+	PrefixReported = Desc{Name: "yardmaster_prefix_reported_tokens_total", Type: CounterType, Labels: []string{"worker"}, MaxSeries: named, Help: "Cached prompt tokens reported by an engine that publishes no events."}
 	// PrefixTrust is the share of recent predictions that came true.
-	PrefixTrust = Desc{Name: "yardmaster_prefix_prediction_trust_ratio", Type: GaugeType, Labels: []string{"worker"}, MaxSeries: 4096, Help: "Share of the recently predicted cached tokens that the engine reported."}
+	PrefixTrust = Desc{Name: "yardmaster_prefix_prediction_trust_ratio", Type: GaugeType, Labels: []string{"worker"}, MaxSeries: named, Help: "Share of the recently predicted cached tokens that the engine reported."}
 	// PrefixDegraded is 1 while predictions for a worker are mostly wrong.
-	PrefixDegraded = Desc{Name: "yardmaster_prefix_prediction_degraded", Type: GaugeType, Labels: []string{"worker"}, MaxSeries: 4096, Help: "1 while predicted and reported cached tokens of the worker part."}
+	PrefixDegraded = Desc{Name: "yardmaster_prefix_prediction_degraded", Type: GaugeType, Labels: []string{"worker"}, MaxSeries: named, Help: "1 while predicted and reported cached tokens of the worker part."}
 )
 
 // Prefix index, at a planner or gateway.

@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -66,5 +67,20 @@ func TestObserveDoesNotAllocate(t *testing.T) {
 	h := r.Histogram(ITL, "m")
 	if n := testing.AllocsPerRun(100, func() { c.Inc(); h.Observe(.01) }); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// Twenty models, each with its routes and outcomes, have series of their own.
+func TestModelsKeepTheirSeries(t *testing.T) {
+	var r Registry
+	for model := range 20 {
+		for route := range 4 {
+			for outcome := range 8 {
+				r.Counter(Requests, fmt.Sprint("m", model), fmt.Sprint("r", route), fmt.Sprint("o", outcome)).Inc()
+			}
+		}
+	}
+	if n := len(r.Snapshot()[0].Series); n != 20*4*8 {
+		t.Errorf("%d series, want %d", n, 20*4*8)
 	}
 }

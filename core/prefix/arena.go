@@ -180,8 +180,11 @@ func (p *pageMem) locate(key uint64) (at int, found bool) {
 	return hole, false
 }
 
-// put fills a slot that is not live: holders, key, and the tag last.
+// put fills a slot that is not live: holders, key, and the tag last. The key that
+// stood there before goes first: a reader that still takes it for live must not
+// read it twice round the new holders.
 func (p *pageMem) put(at int, key, a, b uint64) {
+	atomic.StoreUint64(&p[at], ^key)
 	atomic.StoreUint64(&p[at+1], a)
 	atomic.StoreUint64(&p[at+2], b)
 	atomic.StoreUint64(&p[at], key)
@@ -197,7 +200,7 @@ func (p *pageMem) drop(at int) (empty bool) {
 		tag = tagEmpty
 	}
 	p.setTag(at, tag)
-	atomic.StoreUint64(&p[at], 0)
+	atomic.StoreUint64(&p[at], ^p[at])
 	return tag == tagEmpty
 }
 

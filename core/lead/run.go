@@ -64,7 +64,7 @@ func Run(ctx context.Context, d Duties) {
 		for _, cmd := range expired {
 			changed, err := expire(ctx, d.Planner, cmd)
 			if err != nil {
-				log.Warn("lease expiry not committed", named(cmd), "error", err)
+				log.Warn("lease expiry not committed", named(cmd), slog.Any("error", err))
 				break // not the leader any more, or no commit now: the next step tries again
 			}
 			if changed {

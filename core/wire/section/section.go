@@ -12,7 +12,7 @@ import (
 var (
 	// ErrMalformed means bytes that are not what they claim to be.
 	ErrMalformed = errors.New("section: malformed")
-	// ErrFormat, which wraps ErrMalformed too, means a magic of another number.
+	// ErrFormat means a magic of another number; it wraps ErrMalformed too.
 	ErrFormat = errors.New("section: another format")
 )
 

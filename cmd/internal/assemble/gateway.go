@@ -82,11 +82,12 @@ func StartGateway(ctx context.Context, p Process, c config.Gateway, f Fleet) (*G
 		return nil, err
 	}
 	g := &Gateway{addr: ln.Addr().String(), served: make(chan error, 1)}
-	if err := g.build(p, c, routing, f); err != nil { //nolint:contextcheck // requests have contexts of their own
-		return nil, errors.Join(err, ln.Close())
+	err = g.build(p, c, routing, f) //nolint:contextcheck // requests have contexts of their own
+	if err == nil {
+		g.admin, err = startAdmin(ctx, p, c.Admin, admin.Handler(g.dispatcher))
 	}
-	g.admin, err = startAdmin(ctx, p, c.Admin, admin.Handler(g.dispatcher))
 	if err != nil {
+		g.end()
 		return nil, errors.Join(err, ln.Close())
 	}
 	if g.admin != nil {
@@ -232,8 +233,13 @@ func (g *Gateway) Failed() <-chan error { return g.served }
 // still runs when ctx ends is told and cut.
 func (g *Gateway) Close(ctx context.Context) error {
 	err := g.server.Drain(ctx)
+	g.end()
+	return err
+}
+
+// end ends what ends with the gateway.
+func (g *Gateway) end() {
 	for _, end := range g.after {
 		end()
 	}
-	return err
 }

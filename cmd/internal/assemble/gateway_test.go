@@ -2,13 +2,17 @@ package assemble
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
+	"github.com/yardmaster/yardmaster/server/admin"
 )
 
 // startAlone starts a scripted worker without a planner.
@@ -50,6 +54,15 @@ func completion(t *testing.T, url, model string) int {
 		t.Error(err)
 	}
 	return resp.StatusCode
+}
+
+func TestAGatewayThatCannotStartLeavesNothingBehind(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	c := settings(t)
+	c.Gateway.Engines, c.Gateway.Admin = []string{"http://127.0.0.1:1"}, "192.0.2.1:80"
+	if _, err := StartStaticGateway(t.Context(), quiet(), c.Gateway); !errors.Is(err, admin.ErrPublic) {
+		t.Errorf("got %v, want ErrPublic", err)
+	}
 }
 
 func TestAGatewayServesEnginesByURL(t *testing.T) {

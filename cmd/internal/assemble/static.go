@@ -17,6 +17,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/prefix"
 	"github.com/yardmaster/yardmaster/core/unit"
+	"github.com/yardmaster/yardmaster/core/wire/edge"
 )
 
 // staticFleet is a fleet of engines given by URL, without planners: each is
@@ -47,7 +48,7 @@ const (
 	askFirst   = 200 * time.Millisecond // the same, shortly after the start
 	startTime  = 30 * time.Second       // how long that is
 	askTimeout = 2 * time.Second
-	maxModels  = 1 << 20 // bytes of an answer
+	maxAnswer  = 1 << 20 // bytes of a list of models
 )
 
 func startStaticFleet(ctx context.Context, p Process, urls []string) *staticFleet {
@@ -166,7 +167,8 @@ func engineAt(u string, models []offer) fleet.Worker {
 	return w
 }
 
-// askModels is the models an engine serves, base models first.
+// askModels is the models an engine serves, base models first, less names that no
+// request can carry.
 func askModels(ctx context.Context, client *http.Client, url string) ([]offer, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/v1/models", http.NoBody)
 	if err != nil {
@@ -177,7 +179,7 @@ func askModels(ctx context.Context, client *http.Client, url string) ([]offer, e
 		return nil, err
 	}
 	defer resp.Body.Close() //nolint:errcheck // read only
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxModels))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +189,7 @@ func askModels(ctx context.Context, client *http.Client, url string) ([]offer, e
 	var models, adapters []offer
 	for _, m := range gjson.GetBytes(body, "data").Array() {
 		id := m.Get("id")
-		if id.Type != gjson.String || id.Str == "" {
+		if id.Type != gjson.String || id.Str == "" || len(id.Str) > edge.MaxModelName {
 			continue
 		}
 		one := offer{name: id.Str, context: unit.Tokens(max(m.Get("max_model_len").Int(), 0))}

@@ -177,3 +177,12 @@ func TestTargetIsTheMajoritys(t *testing.T) {
 
 // alone computes every prompt where it is answered.
 func alone() Config { return Config{Route: route.Config{Mode: route.Never}} }
+
+// Where the length decided, the placement says what it was compared with.
+func TestPlacementTellsTheThreshold(t *testing.T) {
+	y := newYard(t, Config{Route: route.Config{MinPrompt: 1 << 20}}, fleet.Worker{ID: "p", Role: fleet.RolePrefill}, fleet.Worker{ID: "d", Role: fleet.RoleDecode})
+	o := y.serve(t.Context(), shortStream, &sink{})
+	if got := o.Placement.String(); !strings.Contains(got, "reason=short_prompt; prompt=") || !strings.Contains(got, "; min-prompt=1048576;") {
+		t.Errorf("%s", got)
+	}
+}

@@ -42,6 +42,8 @@ type Placement struct {
 	// part of it that Serve was believed to hold.
 	Prompt, Hit unit.Tokens
 	Exact       bool
+	// MinPrompt is what Prompt, less Hit, was compared with, where that decided.
+	MinPrompt unit.Tokens
 	// KV is what the decode worker said of the transfer; empty when it did not.
 	KV string
 	// Failovers is how many workers did not take the request before.
@@ -65,6 +67,10 @@ func (p *Placement) String() string {
 		}
 	}
 	pair("reason", p.Reason)
+	if p.MinPrompt > 0 {
+		pair("prompt", strconv.Itoa(int(p.Prompt)))
+		pair("min-prompt", strconv.Itoa(int(p.MinPrompt)))
+	}
 	pair("policy", p.Policy)
 	pair("prefill", string(p.Prefill))
 	if p.Prefill != "" {

@@ -100,6 +100,9 @@ func (l *Life) explain(p *placed) {
 		Prompt: l.identity.tokens, Exact: l.identity.exact, Hit: p.ServeHit,
 		Failovers: len(l.tried),
 	}
+	if p.Reason == route.ReasonShortPrompt || p.Reason == route.ReasonCached {
+		l.placement.MinPrompt = l.d.router.MinPrompt()
+	}
 	if len(l.tried) > 0 {
 		l.model.failovers.Inc()
 	}

@@ -156,6 +156,9 @@ const (
 	overlayBudget = 16 << 20
 )
 
+// MinPrompt is [Config.MinPrompt] as it applies.
+func (r *Router) MinPrompt() unit.Tokens { return r.cfg.MinPrompt }
+
 // Decide places q among the workers of lined's view. samples may be nil.
 // Errors are ErrUnknownModel or ErrNoWorker. The caller reserves and calls
 // [Router.Commit] before the next decision.

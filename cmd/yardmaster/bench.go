@@ -57,7 +57,7 @@ are random and never repeated.`,
 			})
 		},
 	}
-	c.Flags().StringVar(&name, "model", "smollm2", "model: a name of `yardmaster model list`, or the path of a .gguf file")
+	c.Flags().StringVar(&name, "model", "smollm2", "model: a name (yardmaster model list shows them), or the path of a .gguf file")
 	c.Flags().IntVar(&threads, "threads", 0, "threads; 0 is one a core")
 	c.Flags().StringVar(&kernels, "kernels", "", "loops to use: generic, avx2, avx512; empty is the best this machine has")
 	c.Flags().IntVar(&opts.Prompt, "prompt", 512, "tokens of the prompt")
@@ -92,7 +92,9 @@ func (a *app) benchPD() *cobra.Command {
 		Short: "Measure what disaggregation adds to the time to first token",
 		Long: `Start a planner, a prefill and a decode worker, send the same kind of prompt
 disaggregated and aggregated in turn, and take the time to first token apart:
-compute, transfer not hidden behind it, and the rest, which is control.`,
+compute, transfer not hidden behind it, and the rest, which is control. The first
+line is the result: the worst over the prompt lengths, and not below zero, where
+only noise is.`,
 		Example: "  yardmaster bench pd -o json\n  yardmaster bench pd --prompt 512 --prompt 4096 --runs 3",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -103,18 +105,21 @@ compute, transfer not hidden behind it, and the rest, which is control.`,
 			if result.PDResult, err = a.measurePD(ctx, name, threads, opts); err != nil {
 				return interruptedOr(ctx, err)
 			}
-			var rows [][]string
+			rows := [][]string{{
+				"all", "", "", "", strconv.FormatFloat(100*result.ExposedTransferShare, 'f', 1, 64) + " % of prefill", "", "", milliseconds(result.ControlOverheadMS),
+			}}
 			for _, p := range result.Prompts {
 				rows = append(rows, []string{
 					strconv.Itoa(p.PromptTokens), milliseconds(p.TTFTAggregated), milliseconds(p.TTFTDisaggregated),
-					milliseconds(p.Prefill), milliseconds(p.ExposedTransfer), milliseconds(p.ControlOverhead),
+					milliseconds(p.Prefill), milliseconds(p.ExposedTransfer),
+					milliseconds(p.ControlAggregated), milliseconds(p.ControlDisaggregated), milliseconds(max(p.ControlOverhead, 0)),
 				})
 			}
 			return out.print(a.out, result,
-				[]string{"PROMPT", "TTFT AGGREGATED", "TTFT DISAGGREGATED", "PREFILL", "EXPOSED TRANSFER", "CONTROL OVERHEAD"}, rows)
+				[]string{"PROMPT", "TTFT AGGREGATED", "TTFT DISAGGREGATED", "PREFILL", "EXPOSED TRANSFER", "CONTROL AGGREGATED", "CONTROL DISAGGREGATED", "CONTROL OVERHEAD"}, rows)
 		},
 	}
-	c.Flags().StringVar(&name, "model", "smollm2", "model: a name of `yardmaster model list`, or the path of a .gguf file")
+	c.Flags().StringVar(&name, "model", "smollm2", "model: a name (yardmaster model list shows them), or the path of a .gguf file")
 	c.Flags().IntVar(&threads, "threads", 0, "threads of each worker; 0 is one a core")
 	c.Flags().IntSliceVar(&opts.Prompts, "prompt", []int{512, 2048}, "tokens of the prompts")
 	c.Flags().IntVar(&opts.Runs, "runs", 7, "runs of each; the median counts")
@@ -131,6 +136,7 @@ func (a *app) measurePD(ctx context.Context, name string, threads int, opts benc
 	}
 	c := e.Config
 	c.Gateway.Listen, c.Dev.Threads, c.Dev.Disaggregate, c.Log.Level = "127.0.0.1:0", threads, "always", "error"
+	c.Gateway.UnreadyTime = 0
 	vocab, err := assemble.Vocab(name)
 	if err != nil {
 		return result, err

@@ -35,6 +35,10 @@ every setting is printed; without it only those that differ from the default.`,
 					rows = append(rows, []string{s.Key, s.Value, s.Origin})
 				}
 			}
+			if len(shown) == 0 && out.String() == "table" {
+				fmt.Fprintln(a.err, "Every setting has its default; --effective shows them.")
+				return nil
+			}
 			return out.print(a.out, shown, []string{"KEY", "VALUE", "ORIGIN"}, rows)
 		},
 	}
@@ -49,7 +53,7 @@ func (a *app) configValidate() *cobra.Command {
 		Short:   "Check a configuration file",
 		Long:    "Check a configuration file by loading it as a command would, without the environment.",
 		Example: "  yardmaster config validate yardmaster.yaml",
-		Args:    cobra.ExactArgs(1),
+		Args:    operand("FILE"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if _, err := config.Load(config.Sources{File: args[0]}); err != nil {
 				return err

@@ -40,6 +40,12 @@ Ctrl-C drains and ends it; a second one ends it at once.`,
 			if e.Default("log.level") {
 				e.Config.Log.Level = "warn"
 			}
+			if e.Default("gateway.unready-time") {
+				e.Config.Gateway.UnreadyTime = 0 // nobody balances load to a laptop
+			}
+			if once && e.Config.Dev.Ask == "" {
+				return usage(errors.New("--once ends after an answer: give the question with --ask TEXT"))
+			}
 			return a.runDev(c.Context(), &e.Config, once)
 		},
 	}

@@ -31,9 +31,27 @@ func (a *app) explainCommand() *cobra.Command {
 		Long: `Ask a gateway on this machine how it placed a request: which workers it could
 have taken, what it knew of each, what each would have cost, which were left out
 and why. The id is in the answer's x-request-id header. A gateway remembers its
-last thousand placements, and nothing of what was written in them.`,
+last thousand placements, and nothing of what was written in them.
+
+An answer to a request with the header x-yardmaster-explain: 1 says the short of
+it in x-yardmaster-path: the path, then
+
+  reason      why the prompt was computed there (below)
+  policy      what chose the worker
+  worker      who served; prefill and decode when the two are apart
+  next        who would have been chosen otherwise
+  hit         prompt tokens the worker was believed to hold, of all
+  kv          whether the KV was moved, or computed again, and why
+  failovers   workers that did not take the request before
+  migrations  times that the stream went on elsewhere
+
+Aggregated because: off (configured so), short_prompt (fewer tokens than
+min-prompt), cached (so few are not held already), no_transfer (the worker
+exchanges KV with nobody), no_prefill_worker, prefill_busy, predicted_slower,
+prefill_failed, no_generation. Disaggregated because: predicted_faster,
+long_prompt (rates are not measured yet), forced.`,
 		Example: "  yardmaster explain req-4f1c2a\n  yardmaster explain req-4f1c2a -o json",
-		Args:    cobra.ExactArgs(1),
+		Args:    operand("REQUEST-ID"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if address == "" {
 				e, err := a.load(bind(c))

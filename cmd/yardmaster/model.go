@@ -20,7 +20,7 @@ func (a *app) modelFetch() *cobra.Command {
 		Long: `Download a model with the machine's own pip, check it, and print its path.
 A model that is there already is checked and not downloaded again.`,
 		Example:           "  yardmaster model fetch smollm2",
-		Args:              cobra.ExactArgs(1),
+		Args:              operand("NAME"),
 		ValidArgsFunction: completeModels,
 		RunE: func(c *cobra.Command, args []string) error {
 			m, err := fetch.Lookup(args[0])

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
 )
@@ -33,12 +34,52 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err != nil && !a.began {
-		err = usage(err)
+		err = usage(plainly(err))
 	}
 	if err != nil && !errors.Is(err, errInterrupted) {
 		fmt.Fprintf(a.err, "yardmaster: %s\n", explain(err))
 	}
 	return exitCode(err)
+}
+
+// plainly puts cobra's suggestion for an unknown command on the error's own line.
+func plainly(err error) error {
+	text, near, found := strings.Cut(err.Error(), "\n\nDid you mean this?\n")
+	if words := strings.Fields(near); found && len(words) > 0 {
+		return fmt.Errorf("%s; did you mean %q?", text, words[0])
+	}
+	return err
+}
+
+// unknownFlag adds to an unknown flag the one that was meant, if one is near.
+func unknownFlag(c *cobra.Command, err error) error {
+	name, ok := strings.CutPrefix(err.Error(), "unknown flag: --")
+	if !ok {
+		return err
+	}
+	var names []string
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	if near := config.Nearest(name, names); near != "" {
+		return fmt.Errorf("%w; did you mean --%s?", err, near)
+	}
+	return fmt.Errorf("%w; %s --help shows those there are", err, c.CommandPath())
+}
+
+// operand checks that a command got the one thing it works on.
+func operand(name string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		switch {
+		case len(args) == 0:
+			return fmt.Errorf("%s is missing: %s", name, c.UseLine())
+		case len(args) > 1:
+			return fmt.Errorf("%q is one too many: %s", args[1], c.UseLine())
+		}
+		return nil
+	}
 }
 
 // root builds the tree of commands.
@@ -59,6 +100,7 @@ Exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 not found,
 			a.began = true
 		},
 	}
+	root.SetFlagErrorFunc(unknownFlag)
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)

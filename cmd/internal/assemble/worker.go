@@ -54,8 +54,10 @@ func StartWorker(ctx context.Context, p Process, c config.Worker, security confi
 		return nil, err
 	}
 	if c.ID == "" {
-		_, port, _ := net.SplitHostPort(ln.Addr().String()) // a listener's address always has a port
-		c.ID = c.Role + "-" + port
+		c.ID = defaultID(c, ln.Addr())
+		if _, port, _ := net.SplitHostPort(c.Listen); port == "0" { // the setting is an address
+			p.Log.Info("this worker has a new name at each start; --id gives it one that lasts", "worker", c.ID)
+		}
 	}
 	h, err := startHost(ctx, p, c, security, ln)
 	if err != nil {
@@ -70,6 +72,19 @@ func StartWorker(ctx context.Context, p Process, c config.Worker, security confi
 		return nil, errors.Join(err, h.close(ctx))
 	}
 	return w, nil
+}
+
+// defaultID names a worker by what tells it from the others: several machines
+// may use one port.
+func defaultID(c config.Worker, listening net.Addr) string {
+	host, port, _ := net.SplitHostPort(listening.String()) // a listener's address always has a port
+	if c.Advertise != "" {
+		host = c.Advertise
+	}
+	if ip := net.ParseIP(host); host == "localhost" || ip != nil && (ip.IsLoopback() || ip.IsUnspecified()) {
+		return c.Role + "-" + port
+	}
+	return c.Role + "-" + host + "-" + port
 }
 
 func startHost(ctx context.Context, p Process, c config.Worker, security config.TLS, ln net.Listener) (host, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -157,4 +158,21 @@ func TestAPlannerWithoutAGatewayHasAStatus(t *testing.T) {
 		}
 	}
 	closeWithin(t, "planner", p.Close)
+}
+
+func TestDefaultIDsDiffer(t *testing.T) {
+	at := func(host string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(host), Port: 9000} }
+	for _, tt := range []struct {
+		listen, advertise, want string
+	}{
+		{"127.0.0.1", "", "decode-9000"},
+		{"::", "", "decode-9000"},
+		{"10.0.0.7", "", "decode-10.0.0.7-9000"},
+		{"::", "gpu-3", "decode-gpu-3-9000"},
+		{"127.0.0.1", "localhost", "decode-9000"},
+	} {
+		if got := defaultID(config.Worker{Role: "decode", Advertise: tt.advertise}, at(tt.listen)); got != tt.want {
+			t.Errorf("%+v: %s", tt, got)
+		}
+	}
 }

@@ -97,7 +97,7 @@ func (r *fileReader) section(section string, node ast.Node) {
 
 // hint suggests a neighbour, or the section that has a key of that name.
 func (r *fileReader) hint(word string, candidates []string) string {
-	if near := nearest(word, candidates); near != "" {
+	if near := Nearest(word, candidates); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)
 	}
 	for _, s := range r.table {

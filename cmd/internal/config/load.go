@@ -145,7 +145,7 @@ func nearName(name string, known []string) string {
 		}
 		rest[i] = strings.TrimPrefix(k, EnvPrefix)
 	}
-	near := nearest(strings.TrimPrefix(name, EnvPrefix), rest)
+	near := Nearest(strings.TrimPrefix(name, EnvPrefix), rest)
 	if near == "" || editDistance(strings.TrimPrefix(name, EnvPrefix), near) > 2 {
 		return ""
 	}

@@ -1,8 +1,8 @@
 package config
 
-// nearest is the candidate most like word, or "" when none is near enough to
+// Nearest is the candidate most like word, or "" when none is near enough to
 // be a slip of the finger.
-func nearest(word string, candidates []string) string {
+func Nearest(word string, candidates []string) string {
 	best, distance := "", max(1, len(word)/3)+1
 	for _, c := range candidates {
 		if d := editDistance(word, c); d < distance {

@@ -79,7 +79,11 @@ func choice(place *string, choices ...string) value {
 
 // policy takes the name of a routing policy, or a blend of several.
 func policy(place *string) value {
-	return typed[string]{place: place, name: "policy", format: keep, parse: func(raw string) (string, error) {
+	var names []string
+	for _, p := range route.Policies() {
+		names = append(names, p.Name())
+	}
+	return typed[string]{place: place, name: strings.Join(names, "|"), format: keep, parse: func(raw string) (string, error) {
 		_, err := route.PolicyNamed(raw)
 		return raw, err
 	}}

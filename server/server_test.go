@@ -53,7 +53,7 @@ func TestStreamThroughOneWorker(t *testing.T) {
 		t.Errorf("%d %v\n%s", status, err, body)
 	}
 	for name, want := range map[string]string{
-		"x-yardmaster-path": "aggregated; reason=short_prompt; policy=sticky; worker=w",
+		"x-yardmaster-path": "aggregated; reason=short_prompt; prompt=9; min-prompt=256; policy=sticky; worker=w",
 		"content-type":      "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no", "x-request-id": "my-id.1",
 	} {
 		if got := h.Get(name); got != want {

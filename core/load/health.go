@@ -77,6 +77,9 @@ func (s *Slot) Refused(now time.Time) {
 	s.health.refused.Store(now.Add(wait).UnixNano())
 }
 
+// Refusing reports whether the incarnation refused a moment ago.
+func (s *Slot) Refusing(now time.Time) bool { return now.UnixNano() < s.health.refused.Load() }
+
 // Took says that the incarnation took a request: it is not busy any more.
 func (s *Slot) Took() {
 	if s.health.refusals.Load() != 0 {
@@ -243,36 +246,13 @@ func (v *Vigil) End() {
 	*v = Vigil{}
 }
 
-// Prompt is the prompt tokens that the reservation still counts.
-func (r *Reservation) Prompt() unit.Tokens { return unit.Tokens(r.prompt.Load()) }
-
-// Heal ends an ejection early: the worker accepts connections again. How long
-// the next one lasts is not forgotten.
-func (s *Slot) Heal() { s.ejected.until.Store(0) }
-
-// Unreachable reports whether the incarnation is ejected for connections that it
-// did not accept, so that one that it accepts would prove it back.
-func (s *Slot) Unreachable(now time.Time) bool {
-	until := s.ejected.until.Load()
-	return until != 0 && now.UnixNano() < until && s.ejected.connect.Load()
-}
-
-// OutOfService reports whether the incarnation is ejected, for whatever reason.
-func (s *Slot) OutOfService(now time.Time) bool { return now.UnixNano() < s.ejected.until.Load() }
-
-// EjectUnreachable is Eject for a connection that was not accepted.
-func (s *Slot) EjectUnreachable(now time.Time, b Backoff) bool {
-	if !s.Eject(now, b) {
-		return false
-	}
-	s.ejected.connect.Store(true)
-	return true
-}
-
 // LeftOut reports whether new requests should go to others while there are some:
 // the incarnation is ejected, has refused a moment ago, or is doubted. See Full
 // for what cannot be overridden.
 func (s *Slot) LeftOut(now time.Time) bool {
-	ns := now.UnixNano()
-	return ns < s.ejected.until.Load() || ns < s.health.refused.Load() || s.Doubted(now)
+	return s.OutOfService(now) || s.Refusing(now) || s.Doubted(now)
 }
+
+// Ejected reports whether the router should pass the incarnation by at now,
+// unless there is no other: it is left out ([Slot.LeftOut]) or full.
+func (s *Slot) Ejected(now time.Time) bool { return s.Full() || s.LeftOut(now) }

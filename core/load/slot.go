@@ -103,6 +103,9 @@ func (r *Reservation) FirstToken() {
 	r.settlePrompt()
 }
 
+// Prompt is the prompt tokens that the reservation still counts.
+func (r *Reservation) Prompt() unit.Tokens { return unit.Tokens(r.prompt.Load()) }
+
 // Close gives the share back. Closing again does nothing, so that a path may
 // close early and a deferred Close still covers the others.
 func (r *Reservation) Close() {
@@ -116,50 +119,6 @@ func (r *Reservation) Close() {
 }
 
 func (r *Reservation) settlePrompt() { r.slot.prompt.Add(-r.prompt.Swap(0)) }
-
-// Backoff says for how long an unreachable worker is left out: First after the
-// first failure, twice as long after each further one, at most Longest.
-type Backoff struct{ First, Longest time.Duration }
-
-// ejection is the passive ejection of one incarnation.
-type ejection struct {
-	until    atomic.Int64 // unix nanoseconds
-	failures atomic.Int64 // since the last success
-	connect  atomic.Bool  // for want of a connection
-}
-
-// Eject leaves the incarnation out until now plus the backoff's next step. It
-// reports whether the worker was in service before, so that a burst of failures
-// which began together counts once.
-func (s *Slot) Eject(now time.Time, b Backoff) bool {
-	until := s.ejected.until.Load()
-	if now.UnixNano() < until {
-		return false
-	}
-	n := s.ejected.failures.Load()
-	wait := b.Longest
-	if n < 30 && b.First<<n < b.Longest {
-		wait = b.First << n
-	}
-	s.ejected.connect.Store(false)
-	if !s.ejected.until.CompareAndSwap(until, now.Add(wait).UnixNano()) {
-		return false
-	}
-	s.ejected.failures.Add(1)
-	return true
-}
-
-// Reached says that the incarnation answered: it is in service again.
-func (s *Slot) Reached() {
-	if s.ejected.failures.Load() != 0 {
-		s.ejected.failures.Store(0)
-		s.ejected.until.Store(0)
-	}
-}
-
-// Ejected reports whether the router should pass the incarnation by at now,
-// unless there is no other: it is left out ([Slot.LeftOut]) or full.
-func (s *Slot) Ejected(now time.Time) bool { return s.Full() || s.LeftOut(now) }
 
 // Assigned is the work that the worker was given lately, in tokens, as
 // [Slot.Assign] and [Slot.Fade] made it.

@@ -136,7 +136,10 @@ const (
 const (
 	VetoDraining = "draining"
 	VetoTried    = "tried"   // it did not take this request
+	VetoFull     = "full"    // it has as many requests as it can use
 	VetoEjected  = "ejected" // it could not be reached a moment ago
+	VetoRefused  = "refused" // it was busy or draining a moment ago
+	VetoDoubted  = "doubted" // its streams give no tokens
 )
 
 // New makes a router. The configuration must be valid.
@@ -233,9 +236,22 @@ func vetoOf(f *facts, slot *load.Slot, q *Query, ejectedToo bool) string {
 	case len(q.Tried) > 0 && slices.Contains(q.Tried, slot.Key):
 		return VetoTried
 	case !ejectedToo && slot.Ejected(q.Now):
-		return VetoEjected
+		return passedBy(slot, q.Now)
 	}
 	return ""
+}
+
+// passedBy is why an ejected worker is one.
+func passedBy(slot *load.Slot, now time.Time) string {
+	switch {
+	case slot.Full():
+		return VetoFull
+	case slot.OutOfService(now):
+		return VetoEjected
+	case slot.Refusing(now):
+		return VetoRefused
+	}
+	return VetoDoubted
 }
 
 // Commit takes in that d, the last decision, is carried out. The caller ends the

@@ -3,6 +3,7 @@ package route
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -143,6 +144,31 @@ func TestVetoes(t *testing.T) {
 	// A worker that was tried in another incarnation is another worker.
 	if d := y.decide(t, r, Query{Tried: []load.Key{{ID: "well", Epoch: 9}, {ID: "tried", Epoch: 1}}}, nil); d.Server().ID != "well" {
 		t.Errorf("chose %s", d.Server().ID)
+	}
+}
+
+// An explanation tells a full worker from one that could not be reached.
+func TestVetoesSayWhy(t *testing.T) {
+	workers := []fleet.Worker{{ID: "ejected"}, {ID: "full", Capacity: fleet.Capacity{MaxRunning: 1}}, {ID: "refused"}, {ID: "doubted"}, {ID: "well"}}
+	y := newYard(workers...)
+	y.slot("ejected").Eject(start, load.Backoff{First: time.Second, Longest: time.Second})
+	for range 2 {
+		y.slot("full").Reserve(load.Prefill, load.Work{})
+	}
+	y.slot("refused").Refused(start)
+	y.slot("doubted").Reserve(load.Decode, load.Work{})
+	y.slot("doubted").Doubt(start)
+	r := New(Config{Mode: Never})
+	d := y.decide(t, r, Query{}, nil)
+	var e Explanation
+	r.Explain(d, &e)
+	got := map[fleet.WorkerID]string{}
+	for _, v := range e.Vetoed {
+		got[v.Worker] = v.Why
+	}
+	want := map[fleet.WorkerID]string{"ejected": VetoEjected, "full": VetoFull, "refused": VetoRefused, "doubted": VetoDoubted}
+	if !maps.Equal(got, want) || d.Server().ID != "well" {
+		t.Errorf("vetoed %v, served by %s", got, d.Server().ID)
 	}
 }
 

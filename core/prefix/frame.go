@@ -97,6 +97,11 @@ func (f *Frame) validateDelta(blocks int) error {
 	return nil
 }
 
+// String says what a frame is, for logs; it names no block.
+func (f *Frame) String() string {
+	return fmt.Sprintf("frame kind %d of %s/%d, changes %d to %d", f.Kind, f.Worker, f.Epoch, f.First, f.Last)
+}
+
 // NumBuckets is how many buckets a worker's blocks are divided into. A repair
 // compares and tells them one by one.
 const NumBuckets = 256

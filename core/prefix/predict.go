@@ -121,6 +121,29 @@ func (c *Cache) Clear() {
 	c.nodes[0] = lruNode{}
 }
 
+// redeclare replaces what was declared. A capacity that stood at the old
+// declaration follows a larger one.
+func (c *Cache) redeclare(declared unit.Blocks) {
+	follow := c.capacity == c.declared
+	c.declared = int(declared)
+	if follow || c.capacity > c.declared {
+		c.capacity = c.declared
+	}
+	c.shrink()
+}
+
+// depth is the number of blocks used since h, which is remembered, was: its
+// place in the order of use, from 1.
+func (c *Cache) depth(h Hash) (n unit.Blocks) {
+	at := c.byHash[h]
+	for i := c.nodes[0].next; i != 0; i = c.nodes[i].next {
+		if n++; i == at {
+			break
+		}
+	}
+	return n
+}
+
 // shrink forgets the oldest blocks over the capacity.
 func (c *Cache) shrink() (lost []Hash) {
 	lost = c.lost[:0]

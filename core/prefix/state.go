@@ -2,7 +2,6 @@ package prefix
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -396,9 +395,4 @@ func (s *State) Stats() StateStats {
 		}
 	}
 	return out
-}
-
-// String says what a frame is, for logs; it names no block.
-func (f *Frame) String() string {
-	return fmt.Sprintf("frame kind %d of %s/%d, changes %d to %d", f.Kind, f.Worker, f.Epoch, f.First, f.Last)
 }

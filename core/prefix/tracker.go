@@ -369,26 +369,3 @@ func (g *guess) limit(share unit.Blocks) {
 		g.cache.redeclare(share)
 	}
 }
-
-// redeclare replaces what was declared. A capacity that stood at the old
-// declaration follows a larger one.
-func (c *Cache) redeclare(declared unit.Blocks) {
-	follow := c.capacity == c.declared
-	c.declared = int(declared)
-	if follow || c.capacity > c.declared {
-		c.capacity = c.declared
-	}
-	c.shrink()
-}
-
-// depth is the number of blocks used since h, which is remembered, was: its
-// place in the order of use, from 1.
-func (c *Cache) depth(h Hash) (n unit.Blocks) {
-	at := c.byHash[h]
-	for i := c.nodes[0].next; i != 0; i = c.nodes[i].next {
-		if n++; i == at {
-			break
-		}
-	}
-	return n
-}

@@ -63,11 +63,11 @@ func (c *conn) run() {
 	defer c.gone()
 	defer c.cut()
 	defer c.release()
+	defer c.watcher.drop(c)
 	if !c.watcher.add(c, c.raw.TCPConn) {
 		c.handOver()
 		return
 	}
-	defer c.watcher.drop(c)
 	for c.next() {
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
+	"github.com/yardmaster/yardmaster/core/wire/control"
 	"github.com/yardmaster/yardmaster/core/wire/control/rpc"
 )
 
@@ -81,7 +82,27 @@ func (p *planners) each(ctx context.Context, f func(context.Context, rpc.Control
 
 // feed opens a stream at the planner that answered last.
 func (p *planners) feed(ctx context.Context) (rpc.Control_FeedClient, error) {
-	return p.clients[p.current.Load()].Feed(ctx)
+	n := p.current.Load()
+	stream, err := p.clients[n].Feed(ctx)
+	if err != nil {
+		return nil, &plannerError{p.conns[n].Target(), err}
+	}
+	return feed{stream, p.conns[n].Target()}, nil
+}
+
+// feed is a stream whose errors name its planner.
+type feed struct {
+	rpc.Control_FeedClient
+	target string
+}
+
+// Recv is the stream's.
+func (f feed) Recv() (*control.FeedResponse, error) {
+	m, err := f.Control_FeedClient.Recv()
+	if err != nil {
+		err = &plannerError{f.target, err}
+	}
+	return m, err
 }
 
 func attempt(ctx context.Context, c rpc.ControlClient, f func(context.Context, rpc.ControlClient) error) error {
@@ -100,21 +121,18 @@ type plannerError struct {
 func (e *plannerError) Unwrap() error { return e.err }
 
 func (e *plannerError) Error() string {
-	s := status.Convert(e.err)
-	if s.Code() != codes.Unavailable && s.Code() != codes.DeadlineExceeded {
-		return "planner " + e.target + ": " + s.Message()
+	text := status.Convert(e.err).Message()
+	_, inner, refused := strings.Cut(text, "connection error: desc = ")
+	if !refused {
+		return "planner " + e.target + ": " + text // its own words, or a deadline's
 	}
-	text := s.Message()
-	if _, inner, ok := strings.Cut(text, "desc = "); ok {
-		if plain, err := strconv.Unquote(inner); err == nil {
-			inner = plain
-		}
-		text = inner
+	if plain, err := strconv.Unquote(inner); err == nil {
+		inner = plain
 	}
 	for _, layer := range []string{"transport: ", "Error while dialing: ", "dial tcp ", e.target + ": ", "connect: "} {
-		text = strings.TrimPrefix(text, layer)
+		inner = strings.TrimPrefix(inner, layer)
 	}
-	return "planner " + e.target + " unreachable: " + text
+	return "planner " + e.target + " unreachable: " + inner
 }
 
 // definite reports whether err is the leader's own answer.

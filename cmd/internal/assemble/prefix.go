@@ -3,6 +3,7 @@ package assemble
 import (
 	"context"
 
+	"github.com/yardmaster/yardmaster/cmd/internal/hugemem"
 	"github.com/yardmaster/yardmaster/core/lead"
 	"github.com/yardmaster/yardmaster/core/measure"
 	"github.com/yardmaster/yardmaster/core/prefix"
@@ -17,8 +18,10 @@ type localPrefix struct {
 	registry *measure.Registry
 }
 
+// newLocalPrefix keeps the index in huge pages, as bench index measures it.
 func newLocalPrefix(p Process) *localPrefix {
-	return &localPrefix{state: prefix.NewState(prefix.Options{}), registry: p.Registry}
+	memory := new(hugemem.Allocator).Words
+	return &localPrefix{state: prefix.NewState(prefix.Options{Memory: memory}), registry: p.Registry}
 }
 
 // Propose applies a frame. It cannot fail.

@@ -138,3 +138,13 @@ func TestScriptsHaveTheirRunBit(t *testing.T) {
 		t.Errorf(".ci/run: %v, %v", info, err)
 	}
 }
+
+// server and gpu may not import one another, and core has no sockets: what both
+// need of one stands in each, word for word.
+func TestTwins(t *testing.T) {
+	for _, name := range []string{"socket_linux.go", "socket_other.go"} {
+		if !bytes.Equal(read(t, "server/h1/"+name), read(t, "gpu/engine/h1/"+name)) {
+			t.Errorf("server/h1/%s and gpu/engine/h1/%s differ: change both", name, name)
+		}
+	}
+}

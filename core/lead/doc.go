@@ -7,6 +7,7 @@
 // expires workers in masses, every such gap grants all of them a grace.
 //
 // [Leases] is pure: it is told the time and returns commands. [Run] drives it
-// against a Proposer. What a command does is core/planner's affair; how
-// renewals arrive is server/control's.
+// against a [Planner]. [RunPrefix] keeps the prefix state in step with the fleet.
+// What a command does is core/planner's affair, what a frame does core/prefix's;
+// how renewals arrive is server/control's.
 package lead

@@ -1,5 +1,6 @@
 // Package load counts this gateway's own requests in flight, per worker
-// incarnation and phase, and remembers which incarnations it could not reach.
+// incarnation and phase, and remembers which incarnations it could not reach,
+// which refuse, and which give no tokens.
 //
 // A [Table] has one [Slot] per (worker id, epoch). A slot's numbers are
 // absolute and its own: nothing is incremented elsewhere, so nothing can leak,

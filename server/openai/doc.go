@@ -1,5 +1,5 @@
-// Package openai is the OpenAI front door: chat completions, completions and
-// models.
+// Package openai is the OpenAI front door: chat completions, completions,
+// embeddings and models.
 //
 // A handler reads the body under a limit, takes from it what the gateway must
 // know (core/wire/edge), hands it to core/dispatch and delivers the answer: a

@@ -15,8 +15,11 @@ func bind(c *cobra.Command, uses ...config.Use) *config.Flags {
 	flags := config.Bind(c.Flags(), uses...)
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		words := strings.Split(f.Value.Type(), "|")
-		if f.Value.Type() == "bool" {
+		switch f.Value.Type() {
+		case "bool":
 			words = []string{"true", "false"}
+		case "policy":
+			words = config.Policies()
 		}
 		if len(words) > 1 {
 			// The only error is a flag of that name missing.

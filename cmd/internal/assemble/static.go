@@ -2,10 +2,12 @@ package assemble
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	neturl "net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -128,6 +130,9 @@ func (f *staticFleet) askOne(ctx context.Context, url string, known []offer) hea
 	models, err := askModels(ctx, f.client, url)
 	switch {
 	case err != nil:
+		if failed, ok := errors.AsType[*neturl.Error](err); ok {
+			err = failed.Err // the log has the URL already
+		}
 		return hearsay{known, err.Error()}
 	case len(models) == 0:
 		return hearsay{known, "it serves no model"}

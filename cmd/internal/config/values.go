@@ -77,13 +77,18 @@ func choice(place *string, choices ...string) value {
 	}}
 }
 
-// policy takes the name of a routing policy, or a blend of several.
-func policy(place *string) value {
+// Policies are the names of the native routing policies, the default one first.
+func Policies() []string {
 	var names []string
 	for _, p := range route.Policies() {
 		names = append(names, p.Name())
 	}
-	return typed[string]{place: place, name: strings.Join(names, "|"), format: keep, parse: func(raw string) (string, error) {
+	return names
+}
+
+// policy takes the name of a routing policy, or a blend of several.
+func policy(place *string) value {
+	return typed[string]{place: place, name: "policy", format: keep, parse: func(raw string) (string, error) {
 		_, err := route.PolicyNamed(raw)
 		return raw, err
 	}}

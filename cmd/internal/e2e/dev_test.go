@@ -177,7 +177,7 @@ func TestDevWithoutPipFallsBack(t *testing.T) {
 			t.Errorf("no %q in:\n%s", want, out)
 		}
 	}
-	cmd = exec.CommandContext(ctx, binary, "dev", "--engine", "cpu", "--once")
+	cmd = exec.CommandContext(ctx, binary, "dev", "--engine", "cpu", "--ask", "Hello?", "--once")
 	cmd.Env = []string{"PATH=" + t.TempDir(), "HOME=" + t.TempDir(), "XDG_CACHE_HOME=" + t.TempDir()}
 	out, err = cmd.CombinedOutput()
 	if _, failed := errors.AsType[*exec.ExitError](err); !failed || !strings.Contains(string(out), "pip not found") {

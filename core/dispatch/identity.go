@@ -40,15 +40,15 @@ func (i *identity) size(otherwise unit.Bytes) unit.Bytes {
 	return otherwise
 }
 
-// identify reads the prompt, once. It is done before the decision's lock is
-// taken.
+// identify reads the prompt, once: as soon as some worker serves the model, for
+// which the identity is made. It is done before the decision's lock is taken.
 func (l *Life) identify(ctx context.Context) {
 	if l.identity.known {
 		return
 	}
 	target := l.model.target.Load()
 	if target == nil {
-		target = &prompt.Target{Scope: prefix.Scope{Base: l.model.name}}
+		return // nobody serves the model, so that there is nothing to decide
 	}
 	scratch := l.d.scratch.Get().(*prompt.Scratch)
 	defer l.d.scratch.Put(scratch)

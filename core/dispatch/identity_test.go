@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/yardmaster/yardmaster/core/engine"
 	"github.com/yardmaster/yardmaster/core/fleet"
@@ -155,6 +157,25 @@ func TestMemoryIsBounded(t *testing.T) {
 	if n := len(y.d.memory.ring); n != keptExplanations {
 		t.Errorf("%d kept", n)
 	}
+}
+
+// A prompt that waited for its model's first worker is known as that worker knows
+// it: the next one with its beginning is a hit.
+func TestIdentityWaitsForTheFirstWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := alone()
+		cfg.Models, cfg.Deadlines.Hold = []string{"m"}, 5*time.Second
+		y := newYard(t, cfg)
+		y.play = func(fleet.WorkerID, *engine.Call) script { return cachedAnswer(0) }
+		time.AfterFunc(time.Second, func() { y.setWorkers(2, fleet.Worker{ID: "a"}) })
+		if o := y.ask("1", "geese", 1000); o.Name != "ok" {
+			t.Fatalf("%s: %v", o.Name, o.Err)
+		}
+		if p := y.ask("2", "geese", 1000).Placement; p.Hit == 0 {
+			t.Errorf("no hit: %v", p)
+		}
+		y.balanced()
+	})
 }
 
 func TestTargetIsTheMajoritys(t *testing.T) {

@@ -21,9 +21,10 @@ func (p *placed) slot() *load.Slot { return p.Slots[p.Serve] }
 
 // place decides and reserves in one step.
 func (l *Life) place(ctx context.Context) (*placed, error) {
-	l.identify(ctx)
 	d := l.d
 	view := d.deps.View()
+	d.model(view, l.model.name) // its first worker may have come since
+	l.identify(ctx)
 	lined := d.table.Columns(view)
 	d.tracker.Follow(view)
 	caches := route.Caches{Events: d.events(), Guess: d.tracker.Table()}

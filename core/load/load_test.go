@@ -126,6 +126,31 @@ func TestStateBelongsToTheIncarnation(t *testing.T) {
 	}
 }
 
+// A worker's gauges go with its last incarnation, not before.
+func TestGaugesOfAGoneWorker(t *testing.T) {
+	var registry measure.Registry
+	table := NewTable(&registry)
+	shown := func() int {
+		for _, f := range registry.Snapshot() {
+			if f.Desc.Name == measure.WorkerInFlight.Name {
+				return len(f.Series)
+			}
+		}
+		return 0
+	}
+	late := table.Columns(view(1, Key{"a", 1})).Slots[0].Reserve(Prefill, Work{})
+	table.Columns(view(2, Key{"a", 2}))
+	table.Columns(view(3))
+	if n := shown(); n != 2 {
+		t.Errorf("%d series while a request of the first incarnation runs", n)
+	}
+	late.Close()
+	table.Columns(view(4))
+	if n := shown(); n != 0 {
+		t.Errorf("%d series of a worker that is gone", n)
+	}
+}
+
 func TestEjectionGrowsAndEnds(t *testing.T) {
 	s := &Slot{}
 	b := Backoff{First: 100 * time.Millisecond, Longest: 300 * time.Millisecond}

@@ -56,6 +56,7 @@ func (t *Table) Columns(view *fleet.View) *Columns {
 	for key, s := range t.slots {
 		if !live[key] && s.InFlight() == 0 {
 			delete(t.slots, key)
+			t.retire(key.ID)
 		}
 	}
 	t.current.Store(c)
@@ -83,6 +84,17 @@ func (t *Table) slot(key Key, w *fleet.Worker) *Slot {
 		t.slots[key] = s
 	}
 	return s
+}
+
+// retire drops the gauges of a worker of which no incarnation is left. The caller
+// holds the lock.
+func (t *Table) retire(id fleet.WorkerID) {
+	for key := range t.slots {
+		if key.ID == id {
+			return
+		}
+	}
+	t.registry.Forget(measure.WorkerInFlight, "worker", string(id))
 }
 
 // InFlight is the number of requests in flight on all incarnations, departed

@@ -118,6 +118,24 @@ func addFloat(bits *atomic.Uint64, delta float64) {
 	}
 }
 
+// Forget drops the series of family d whose label has the value: what a gauge
+// said of a worker that is gone is no longer so. Whoever has such a series kept
+// writes where nobody reads.
+func (r *Registry) Forget(d Desc, label, value string) {
+	at := slices.Index(d.Labels, label)
+	if at < 0 {
+		return
+	}
+	f := r.family(d)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for key, s := range f.series {
+		if s.labels[at] == value {
+			delete(f.series, key)
+		}
+	}
+}
+
 // Counter is one rising series. Keep it; looking it up again costs a map read.
 type Counter struct{ s *series }
 

@@ -84,3 +84,20 @@ func TestModelsKeepTheirSeries(t *testing.T) {
 		t.Errorf("%d series, want %d", n, 20*4*8)
 	}
 }
+
+func TestForget(t *testing.T) {
+	var r Registry
+	kept := r.Gauge(WorkerInFlight, "b", "prefill")
+	kept.Set(1)
+	for _, phase := range []string{"prefill", "decode"} {
+		r.Gauge(WorkerInFlight, "a", phase).Set(2)
+	}
+	r.Forget(WorkerInFlight, "worker", "a")
+	r.Forget(WorkerInFlight, "model", "b") // it has no such label
+	if all := r.Snapshot()[0].Series; len(all) != 1 || all[0].Labels[0] != "b" || kept.Value() != 1 {
+		t.Errorf("%+v", all)
+	}
+	if v := r.Gauge(WorkerInFlight, "a", "decode").Value(); v != 0 {
+		t.Errorf("a forgotten gauge begins with %v", v)
+	}
+}

@@ -184,7 +184,8 @@ func (t *Tracker) drop(g *guess) {
 	g.mu.Lock()
 	g.gone = true
 	g.mu.Unlock()
-	g.doubt.Set(0)
+	t.options.Registry.Forget(measure.PrefixTrust, "worker", string(g.id))
+	t.options.Registry.Forget(measure.PrefixDegraded, "worker", string(g.id))
 	t.index.Detach(g.worker)
 	t.index.Sweep(sweepEach)
 	delete(t.workers, g.id)

@@ -44,23 +44,44 @@ func New(c Config) *Gate {
 	return g
 }
 
-// Enter admits one request. On success the Pass must be closed.
+// Enter lets a request in to be read, or refuses it when the gate is full
+// already. It takes no place among the requests in flight, which a client that
+// never sends its body would keep: until Admit only what Hold counts is bounded.
+// On success the Pass must be closed.
 func (g *Gate) Enter() (*Pass, error) {
-	if g.requests.Add(1) > g.maxRequests {
-		g.requests.Add(-1)
-		return nil, full("the gateway is serving as many requests as it may", "requests in flight", g.maxRequests)
+	if g.requests.Load() >= g.maxRequests {
+		return nil, g.busy()
 	}
 	return &Pass{gate: g}, nil
 }
 
-// InFlight is the number of requests inside.
+func (g *Gate) busy() error {
+	return full("the gateway is serving as many requests as it may", "requests in flight", g.maxRequests)
+}
+
+// InFlight is the number of requests admitted and not closed.
 func (g *Gate) InFlight() int { return int(g.requests.Load()) }
 
 // Pass is one request's admission. Its methods are called by one goroutine.
 type Pass struct {
-	gate   *Gate
-	held   int64
-	closed bool
+	gate     *Gate
+	held     int64
+	admitted bool
+	closed   bool
+}
+
+// Admit takes the request's place among those in flight, once it has been read.
+// Admitting again does nothing.
+func (p *Pass) Admit() error {
+	if p.admitted {
+		return nil
+	}
+	if p.gate.requests.Add(1) > p.gate.maxRequests {
+		p.gate.requests.Add(-1)
+		return p.gate.busy()
+	}
+	p.admitted = true
+	return nil
 }
 
 // Hold counts n more bytes of body, before the memory is taken.
@@ -86,7 +107,9 @@ func (p *Pass) Close() {
 	}
 	p.closed = true
 	p.Release()
-	p.gate.requests.Add(-1)
+	if p.admitted {
+		p.gate.requests.Add(-1)
+	}
 }
 
 func full(client, what string, limit int64) error {

@@ -130,7 +130,7 @@ type Life struct {
 	legs       *legs      // of the present attempt, when disaggregated
 	vigil      load.Vigil // of the present attempt's stream
 	output     bool       // the present attempt has given output
-	together   bool       // the prompt is not to be computed elsewhere
+	together   string     // why the prompt is not to be computed elsewhere; empty when it may be
 	offers     int        // workers that this request was offered to
 	trail      trail
 	dropped    bool // the last event was kept from the client
@@ -141,7 +141,8 @@ type Life struct {
 
 // Accept begins a request that came in by the named route (a metrics label).
 // Over a bound the error is of kind Saturated, and the life has ended. Otherwise
-// the caller closes it.
+// the caller closes it. Until Serve the request counts against no bound but that
+// of Hold, since clients decide how long reading it takes.
 func (d *Dispatcher) Accept(routeName string) (*Life, error) {
 	l := &Life{d: d, route: routeName, accepted: d.deps.Clock.Now()}
 	d.inFlight.Add(1)
@@ -184,6 +185,9 @@ func (l *Life) Close() {
 // of type *errs.Error to tell the client why, ends it.
 func (l *Life) Serve(ctx context.Context, req *Request, sink Sink) Outcome {
 	l.req, l.sink = req, sink
+	if err := l.pass.Admit(); err != nil {
+		return l.settle(err)
+	}
 	return l.settle(l.serve(ctx))
 }
 
@@ -197,7 +201,7 @@ func (l *Life) serve(ctx context.Context) error {
 	if !d.cfg.KeepUsage {
 		l.req.CountUsage()
 	}
-	l.together = l.req.Whole
+	l.together = together(l.req)
 	d.budget.Request()
 	for {
 		p, err := l.seat(ctx)

@@ -13,9 +13,17 @@ import (
 	"github.com/yardmaster/yardmaster/core/unit"
 )
 
-// firstRead is how much memory is given to a body before any of it came. A
-// larger claim has to be lived up to.
-const firstRead = 1 << 20
+const (
+	// firstRead is how much memory is given to a body before any of it came. A
+	// larger claim has to be lived up to: it gets no more than
+	// growth times what has come.
+	firstRead = 32 << 10
+	growth    = 4
+	// A body has bodyGrace and its size at slowest, in bytes a second, to arrive:
+	// what a client holds without sending, it does not hold long.
+	bodyGrace = 10 * time.Second
+	slowest   = 64 << 10
+)
 
 // readBody reads the request body. Its memory is held against the gate's budget
 // before it is taken.
@@ -31,8 +39,13 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request, life *dispatch.Li
 		return nil, nil // the parser says what is missing
 	}
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(a.cfg.BodyTimeout))
-	body, err := grow(r.Body, r.ContentLength, limit, life)
+	started := time.Now()
+	var patience time.Duration
+	body, err := grow(r.Body, r.ContentLength, limit, func(more, room int64) error {
+		patience = min(a.cfg.BodyTimeout, bodyGrace+time.Duration(room/slowest+1)*time.Second)
+		_ = control.SetReadDeadline(started.Add(patience))
+		return life.Hold(unit.Bytes(more))
+	})
 	switch {
 	case err == nil:
 		// From here on the server watches the connection for the client's leaving,
@@ -41,7 +54,7 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request, life *dispatch.Li
 		_ = control.SetReadDeadline(time.Time{})
 		return body, nil
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, &errs.Error{Kind: errs.BadRequest, Client: fmt.Sprintf("the request body did not arrive within %v", a.cfg.BodyTimeout), Code: "body_timeout"}
+		return nil, &errs.Error{Kind: errs.BadRequest, Client: fmt.Sprintf("the request body did not arrive within %v", patience), Code: "body_timeout"}
 	}
 	if e, ok := errors.AsType[*errs.Error](err); ok {
 		return nil, e
@@ -53,16 +66,15 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request, life *dispatch.Li
 // moving it to another place.
 const spare = 64
 
-// grow reads src to its end, size bytes when that is known (not negative). A
-// large claim gets its memory, all of it at once, when firstRead bytes have come;
-// without a claim the buffer doubles.
-func grow(src io.Reader, size, limit int64, life *dispatch.Life) ([]byte, error) {
+// grow reads src to its end, size bytes when that is known (not negative). Before
+// it takes more bytes of memory, room in all, it asks take.
+func grow(src io.Reader, size, limit int64, take func(more, room int64) error) ([]byte, error) {
 	claim := size
 	if claim < 0 {
 		claim = 16 << 10
 	}
 	room := min(claim, firstRead, limit)
-	if err := life.Hold(unit.Bytes(room)); err != nil {
+	if err := take(room, room); err != nil {
 		return nil, err
 	}
 	buf := make([]byte, 0, room+spare)
@@ -82,15 +94,15 @@ func grow(src io.Reader, size, limit int64, life *dispatch.Life) ([]byte, error)
 		case have >= limit:
 			return buf, atLimit(src, limit)
 		}
-		more := room
+		whole := limit
 		if size >= 0 {
-			more = size - room
+			whole = min(size, limit)
 		}
-		more = min(more, limit-room)
-		if err := life.Hold(unit.Bytes(more)); err != nil {
+		more := min(growth*room, whole) - room
+		room += more
+		if err := take(more, room); err != nil {
 			return nil, err
 		}
-		room += more
 		grown := make([]byte, have, room+spare)
 		copy(grown, buf)
 		buf = grown

@@ -37,6 +37,7 @@ func RunPrefix(ctx context.Context, d PrefixDuties) {
 		d.Logger = slog.New(slog.DiscardHandler)
 	}
 	gauges := newPrefixGauges(d.Registry)
+	var complaint complaint
 	timer := d.Clock.NewTimer(prefixEvery)
 	defer timer.Stop()
 	for {
@@ -46,8 +47,8 @@ func RunPrefix(ctx context.Context, d PrefixDuties) {
 		case <-timer.C():
 		}
 		if d.Leading() {
-			if err := d.tend(ctx); err != nil {
-				d.Logger.Warn("prefix state not kept in step with the fleet", "error", err)
+			if err := d.tend(ctx); complaint.fresh(err) {
+				d.Logger.Warn("prefix state not kept in step with the fleet; trying again", "error", err)
 			}
 		}
 		gauges.show(d.State.Stats())

@@ -46,6 +46,7 @@ func Run(ctx context.Context, d Duties) {
 	expiries := d.Registry.Counter(measure.LeaseExpiries)
 	gauges := newFleetGauges(d.Registry)
 	holding := false
+	var complaint complaint
 	timer := d.Clock.NewTimer(every)
 	defer timer.Stop()
 	for {
@@ -59,12 +60,15 @@ func Run(ctx context.Context, d Duties) {
 		expired := d.Leases.Step(d.Clock.Now(), view, d.Planner.Leading())
 		if now := d.Leases.Holding(); now != holding {
 			holding = now
-			log.Warn("most workers went silent at once, so this planner's network is suspected", "expiries_held_back", holding)
+			logHolding(log, holding)
 		}
 		for _, cmd := range expired {
 			changed, err := expire(ctx, d.Planner, cmd)
+			fresh := complaint.fresh(err)
 			if err != nil {
-				log.Warn("lease expiry not committed", named(cmd), slog.Any("error", err))
+				if fresh {
+					log.Warn("lease expiry not committed; trying again", named(cmd), slog.Any("error", err))
+				}
 				break // not the leader any more, or no commit now: the next step tries again
 			}
 			if changed {
@@ -74,6 +78,29 @@ func Run(ctx context.Context, d Duties) {
 		}
 		timer.Reset(every)
 	}
+}
+
+func logHolding(log *slog.Logger, holding bool) {
+	if holding {
+		log.Warn("most workers went silent at once, so this planner's network is suspected; expiries are held back")
+		return
+	}
+	log.Info("most workers are heard again; expiries are no longer held back")
+}
+
+// complaint is the failure last logged: what is tried several times a second and
+// fails for one reason is worth one line.
+type complaint string
+
+// fresh reports whether err is another failure than the last, if it is one.
+func (c *complaint) fresh(err error) bool {
+	if err == nil {
+		*c = ""
+		return false
+	}
+	was := *c
+	*c = complaint(err.Error())
+	return *c != was
 }
 
 // named is the incarnation that a command ends, for the log.

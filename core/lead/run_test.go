@@ -97,3 +97,16 @@ func TestRun(t *testing.T) {
 		}
 	})
 }
+
+func TestOneComplaintPerCause(t *testing.T) {
+	var c complaint
+	a, b := errors.New("no quorum"), errors.New("closed")
+	for i, step := range []struct {
+		err  error
+		want bool
+	}{{nil, false}, {a, true}, {a, false}, {b, true}, {nil, false}, {b, true}} {
+		if got := c.fresh(step.err); got != step.want {
+			t.Errorf("step %d, %v: %v", i, step.err, got)
+		}
+	}
+}

@@ -48,8 +48,9 @@ it in x-yardmaster-path: the path, then
 Aggregated because: off (configured so), short_prompt (fewer tokens than
 min-prompt), cached (so few are not held already), no_transfer (the worker
 exchanges KV with nobody), no_prefill_worker, prefill_busy, predicted_slower,
-prefill_failed, no_generation. Disaggregated because: predicted_faster,
-long_prompt (rates are not measured yet), forced.`,
+prefill_failed, leg_refused, many_prompts (several in one request),
+no_generation. Disaggregated because: predicted_faster, long_prompt (rates are
+not measured yet), forced.`,
 		Example: "  yardmaster explain req-4f1c2a\n  yardmaster explain req-4f1c2a -o json",
 		Args:    operand("REQUEST-ID"),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -72,7 +72,7 @@ func (l *Life) attempt(ctx context.Context, p *placed) (verdict, error) {
 	next, err := l.answered(ctx, p, resp)
 	switch {
 	case l.abandoned():
-		l.together = true
+		l.together = reasonPrefillFailed
 		return anew, err
 	case next == over && err != nil && ctx.Err() == nil && l.lost(err):
 		l.onward(p, err)
@@ -151,7 +151,7 @@ func (l *Life) undelivered(ctx context.Context, p *placed, err error) (verdict, 
 		l.doubt(ctx, p)
 		return over, causeOf(ctx)
 	case l.abandoned():
-		l.together = true
+		l.together = reasonPrefillFailed
 		return anew, err
 	case errors.Is(err, engine.ErrConnect):
 		l.eject(p.slot(), reasonConnect)
@@ -189,6 +189,10 @@ func (l *Life) answered(ctx context.Context, p *placed, resp *engine.Response) (
 			p.slot().Answered(l.d.deps.Clock.Now())
 		}
 		return over, err
+	}
+	if p.Path == route.Disaggregated && engine.RefusesLeg(resp.Reason) {
+		l.together = reasonLegRefused
+		return anew, errLegRefused
 	}
 	if !l.keep() {
 		return over, errPrefillLost

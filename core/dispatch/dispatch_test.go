@@ -409,6 +409,54 @@ func TestDecodeFailoverPairsAnew(t *testing.T) {
 	y.balanced()
 }
 
+// A transfer is of one prompt: requests with several are computed on one worker.
+func TestManyPromptsStayTogether(t *testing.T) {
+	text := strings.Repeat("x", 4000)
+	ids := "[1" + strings.Repeat(",12", 2000) + "]"
+	for prompt, want := range map[string]string{
+		`["` + text + `","b"]`: "aggregated; reason=many_prompts", `[` + ids + `,[2]]`: "aggregated; reason=many_prompts",
+		`["` + text + `"]`: "disaggregated", `[` + ids + `]`: "disaggregated", ids: "disaggregated",
+	} {
+		y := pairOf(t)
+		if o := y.serve(t.Context(), `{"model":"m","stream":true,"prompt":`+prompt+`}`, &sink{}); o.Name != "ok" || !strings.HasPrefix(o.Placement.String(), want) {
+			t.Errorf("%.9q: %s %v, %s", prompt, o.Name, o.Err, o.Placement)
+		}
+		y.balanced()
+	}
+}
+
+// A worker that does not take a request as a leg gets it, or another one does,
+// without legs. The refusal is nothing to the client.
+func TestLegRefused(t *testing.T) {
+	for _, reason := range []string{engine.ReasonBadLeg, engine.ReasonLegsUnsupported} {
+		for _, both := range []bool{false, true} {
+			for _, body := range []string{long(), strings.Replace(long(), `"stream":true`, `"stream":false`, 1)} {
+				y := pairOf(t)
+				y.play = func(w fleet.WorkerID, c *engine.Call) script {
+					switch {
+					case c.Leg == engine.Decode, c.Leg == engine.Prefill && both:
+						return refusing(400, reason)
+					case c.Leg == engine.Prefill, c.Stream:
+						return good()
+					}
+					return script{status: 200, plain: true, body: []part{{text: goodAnswer}}}
+				}
+				o := y.serve(t.Context(), body, &sink{})
+				if o.Name != "ok" || o.Placement.Path != "aggregated" || o.Placement.Reason != "leg_refused" && !both {
+					t.Errorf("%s: %s %v, %s", reason, o.Name, o.Err, o.Placement)
+				}
+				y.balanced()
+			}
+		}
+	}
+	// Without legs the same word is a fault of the request's.
+	y := newYard(t, Config{}, fleet.Worker{ID: "a"})
+	y.plays(map[fleet.WorkerID]script{"a": refusing(400, engine.ReasonBadLeg)})
+	if o := y.serve(t.Context(), long(), &sink{}); o.Status != 400 || len(y.called()) != 1 {
+		t.Errorf("%d after %v", o.Status, y.called())
+	}
+}
+
 func TestPrefillLegEndsWithTheDecodeLeg(t *testing.T) {
 	y := pairOf(t)
 	y.plays(map[fleet.WorkerID]script{"p": {hang: true}, "d": good()})

@@ -15,6 +15,9 @@ import (
 // never comes.
 var errPrefillLost = errors.New("dispatch: the prefill leg failed")
 
+// errLegRefused is why a request begins anew that a worker does not take as a leg.
+var errLegRefused = errors.New("dispatch: the worker does not take the request as a leg")
+
 // legs are the two legs of one attempt. The decode leg runs in the caller's
 // goroutine, the prefill leg in its own.
 type legs struct {
@@ -117,7 +120,7 @@ func (l *Life) prefill(ctx context.Context, w *fleet.Worker, slot *load.Slot, ca
 		if resp.Status == 429 || resp.Status == 503 {
 			slot.Refused(l.d.deps.Clock.Now())
 		}
-		return "refused", resp.Reason != ""
+		return "refused", resp.Reason != "" && !engine.RefusesLeg(resp.Reason)
 	}
 	return "", false
 }

@@ -50,8 +50,8 @@ func (l *Life) place(ctx context.Context) (*placed, error) {
 	if err = l.constrain(&p.Decision, now); err != nil {
 		return nil, err
 	}
-	if l.together && p.Path == route.Disaggregated {
-		p.Path, p.Prefill, p.NextPrefill, p.Reason = route.Aggregated, route.None, route.None, l.why()
+	if l.together != "" && p.Path == route.Disaggregated {
+		p.Path, p.Prefill, p.NextPrefill, p.Reason = route.Aggregated, route.None, route.None, l.together
 	}
 	d.decision.Observe(d.deps.Clock.Now().Sub(now).Seconds())
 	l.reserve(p, &q)
@@ -127,13 +127,19 @@ func (l *Life) call(p *placed) *engine.Call {
 // Reasons for computing all on one worker that are not the router's.
 const (
 	reasonNoGeneration  = "no_generation"
+	reasonManyPrompts   = "many_prompts"
 	reasonPrefillFailed = "prefill_failed"
+	reasonLegRefused    = "leg_refused"
 )
 
-// why says why the prompt is not computed elsewhere.
-func (l *Life) why() string {
-	if l.req.Whole {
+// together says why a request cannot be computed in two legs, whose transfer is
+// of one prompt; empty when it can.
+func together(r *Request) string {
+	switch {
+	case r.Whole:
 		return reasonNoGeneration
+	case r.ManyPrompts:
+		return reasonManyPrompts
 	}
-	return reasonPrefillFailed
+	return ""
 }

@@ -49,7 +49,15 @@ const (
 const (
 	ReasonDraining   = "draining"    // 503: the worker takes no new work and is not at fault
 	ReasonStaleEpoch = "stale_epoch" // 421: see StatusStaleEpoch
+	// The next two are 400: the worker cannot compute the call as a leg, or no call
+	// at all as one. Nothing was begun.
+	ReasonBadLeg          = "bad_leg"
+	ReasonLegsUnsupported = "legs_unsupported"
 )
+
+// RefusesLeg reports whether a machine word says that a worker takes a call as
+// no leg, while it may take it aggregated.
+func RefusesLeg(reason string) bool { return reason == ReasonBadLeg || reason == ReasonLegsUnsupported }
 
 // StatusStaleEpoch is the status (Misdirected Request) of a worker that is not
 // the incarnation meant. Nothing was begun: the call may go elsewhere.

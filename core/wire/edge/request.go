@@ -39,6 +39,8 @@ type Request struct {
 	// Continuable says that the answer is one stream of plain text that another
 	// engine could go on with: no alternatives, no log probabilities.
 	Continuable bool
+	// ManyPrompts says that the request has several prompts, each to be completed.
+	ManyPrompts bool
 	// Stops is the number of stop strings, counted up to MaxStops+1.
 	Stops int
 	// WantsIDs says that the client asked for token ids.
@@ -161,6 +163,7 @@ func (r *Request) read(f *owned) error {
 	r.Prompt = unit.Bytes(max(len(f.value[fieldMessages].Raw), len(f.value[fieldPrompt].Raw), len(f.value[fieldInput].Raw)))
 	r.Stops = stops(f.value[fieldStop])
 	r.WantsIDs = f.value[fieldReturnIDs].Type == gjson.True
+	r.ManyPrompts = manyPrompts(f.value[fieldPrompt])
 	r.Continuable = r.Stream && single(f.value[fieldN]) && onePrompt(f.value[fieldPrompt]) && !wanted(f.value[fieldLogprobs])
 	return nil
 }
@@ -185,6 +188,12 @@ func single(n gjson.Result) bool {
 // token ids.
 func onePrompt(p gjson.Result) bool {
 	return !p.IsArray() || p.Get("0").Type == gjson.Number || !p.Get("1").Exists() && !p.Get("0").IsArray()
+}
+
+// manyPrompts reports whether a prompt is a list of several: texts, or lists of
+// token ids.
+func manyPrompts(p gjson.Result) bool {
+	return p.IsArray() && p.Get("1").Exists() && p.Get("0").Type != gjson.Number
 }
 
 // wanted reports whether logprobs, a number or true, asks for any.

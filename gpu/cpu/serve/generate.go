@@ -69,7 +69,7 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request, parse func(body []b
 		return openai.ModelNotFound(c.req.Model)
 	}
 	if c.leg.kind != engine.Aggregated && len(c.req.Prompts) > 1 {
-		return &errs.Error{Kind: errs.BadRequest, Client: "a disaggregated request has one prompt", Code: "bad_leg"}
+		return &errs.Error{Kind: errs.BadRequest, Client: "a disaggregated request has one prompt", Code: engine.ReasonBadLeg}
 	}
 	c.seed = rand.Uint64()
 	if c.req.Seed != nil {

@@ -25,7 +25,7 @@ type leg struct {
 // a bad request all the same.
 func (h *Handler) parseLeg(r *http.Request) (leg, error) {
 	bad := func(what string) error {
-		return &errs.Error{Kind: errs.BadRequest, Client: what, Code: "bad_leg"}
+		return &errs.Error{Kind: errs.BadRequest, Client: what, Code: engine.ReasonBadLeg}
 	}
 	var l leg
 	switch name := r.Header.Get(engine.HeaderLeg); name {
@@ -47,7 +47,7 @@ func (h *Handler) parseLeg(r *http.Request) (leg, error) {
 	}
 	if h.opt.Legs == nil {
 		return leg{}, &errs.Error{
-			Kind: errs.BadRequest, Client: "this worker takes no part in disaggregated requests", Code: "legs_unsupported",
+			Kind: errs.BadRequest, Client: "this worker takes no part in disaggregated requests", Code: engine.ReasonLegsUnsupported,
 		}
 	}
 	return l, nil

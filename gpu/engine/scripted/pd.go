@@ -154,24 +154,30 @@ func (k *kvLeg) readHeaders() error {
 		return nil
 	case engine.Prefill.String(), engine.Decode.String():
 	default:
-		return badRequest(engine.HeaderLeg, "the leg header names no leg")
+		return k.bad(engine.HeaderLeg, "the leg header names no leg")
 	}
 	k.leg, k.id = k.x.facts.leg, h.Get(engine.HeaderTransfer)
 	if n, err := strconv.ParseUint(k.id, 16, 64); err != nil || n == 0 {
-		return badRequest(engine.HeaderTransfer, "the transfer header is no transfer id")
+		return k.bad(engine.HeaderTransfer, "the transfer header is no transfer id")
 	}
 	var err error
 	if k.peer, err = engine.ParsePeer(h.Get(engine.HeaderPeer)); err != nil {
-		return badRequest(engine.HeaderPeer, "the peer header names no peer")
+		return k.bad(engine.HeaderPeer, "the peer header names no peer")
 	}
 	return nil
+}
+
+// bad refuses the call as a leg.
+func (k *kvLeg) bad(param, message string) error {
+	k.x.w.Header().Set(engine.HeaderReason, engine.ReasonBadLeg)
+	return badRequest(param, "%s", message)
 }
 
 // begin does what comes before computing: a decode leg brings its KV. It fails
 // when the request must.
 func (k *kvLeg) begin(j *job) error {
 	if k.leg != engine.Aggregated && len(j.prompts) > 1 {
-		return badRequest("prompt", "a disaggregated request has one prompt")
+		return k.bad("prompt", "a disaggregated request has one prompt")
 	}
 	switch {
 	case k.leg == engine.Prefill:

@@ -159,12 +159,12 @@ func TestBadLegs(t *testing.T) {
 		"transfer": {engine.HeaderLeg, "decode", engine.HeaderTransfer, "zz", engine.HeaderPeer, "p;1;a:1"},
 		"peer":     {engine.HeaderLeg, "decode", engine.HeaderTransfer, "aa", engine.HeaderPeer, "p"},
 	} {
-		if status, _, _ := ask(t, e, "/v1/completions", completion("hi", "1"), h...); status != 400 {
+		if status, head, _ := ask(t, e, "/v1/completions", completion("hi", "1"), h...); status != 400 || head.Get(engine.HeaderReason) != engine.ReasonBadLeg {
 			t.Errorf("%s: %d", name, status)
 		}
 	}
 	h := hosted(engine.Decode, "aa", e)
-	if status, _, _ := ask(t, e, "/v1/completions", `{"prompt":["a","b"]}`, h...); status != 400 {
+	if status, head, _ := ask(t, e, "/v1/completions", `{"prompt":["a","b"]}`, h...); status != 400 || head.Get(engine.HeaderReason) != engine.ReasonBadLeg {
 		t.Errorf("two prompts: %d", status)
 	}
 }

@@ -12,9 +12,9 @@ import (
 )
 
 func TestHeaders(t *testing.T) {
-	var got http.Header
+	heard := make(chan http.Header, 1)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got = r.Header
+		heard <- r.Header.Clone()
 		w.Header().Set(engine.HeaderKV, "recomputed; checksum")
 		w.Header().Set(engine.HeaderReason, engine.ReasonDraining)
 		w.WriteHeader(503)
@@ -45,6 +45,7 @@ func TestHeaders(t *testing.T) {
 			if resp.KV != "recomputed; checksum" || resp.Reason != engine.ReasonDraining {
 				t.Errorf("%+v", resp)
 			}
+			got := <-heard
 			for name, want := range tt.want {
 				if got.Get(name) != want {
 					t.Errorf("%s: %q, want %q", name, got.Get(name), want)

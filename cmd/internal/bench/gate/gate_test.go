@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"runtime"
@@ -51,16 +52,11 @@ func TestEngineAndClients(t *testing.T) {
 }
 
 func TestRefusalsAreTold(t *testing.T) {
-	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(429) })}
-	e, err := startEngine()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.close()
-	e.http.Handler = srv.Handler
-	c := newClients(e.addr)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(429) }))
+	defer s.Close()
+	c := newClients(s.Listener.Addr().String())
 	defer c.close()
-	err = inParallel(3, func(i int) error {
+	err := inParallel(3, func(i int) error {
 		if i == 0 {
 			return nil
 		}

@@ -77,6 +77,8 @@ func (l *Life) attempt(ctx context.Context, p *placed) (verdict, error) {
 	case next == over && err != nil && ctx.Err() == nil && l.lost(err):
 		l.onward(p, err)
 		return onward, err
+	case next == over && ctx.Err() == nil && cutOff(err) && l.repeatable(p):
+		return l.next(p, err)
 	case err != nil:
 		l.doubt(ctx, p)
 	}
@@ -160,7 +162,7 @@ func (l *Life) undelivered(ctx context.Context, p *placed, err error) (verdict, 
 		err = broken(err)
 		l.onward(p, err)
 		return onward, err
-	case l.begun: // another worker may still go on
+	case l.begun, l.repeatable(p): // another worker may still go on, or begin
 		return l.next(p, broken(err))
 	}
 	return over, broken(err)

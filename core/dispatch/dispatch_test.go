@@ -648,6 +648,7 @@ func TestAnyFaultBalances(t *testing.T) {
 
 		y := newYard(t, Config{Deadlines: Deadlines{Header: 20 * time.Millisecond, FirstToken: 20 * time.Millisecond, Idle: 20 * time.Millisecond, Total: 50 * time.Millisecond, Tail: 5 * time.Millisecond}},
 			fleet.Worker{ID: "p", Role: fleet.RolePrefill}, fleet.Worker{ID: "d", Role: fleet.RoleDecode}, fleet.Worker{ID: "b"})
+		y.repeats = rapid.Bool().Draw(rt, "repeats")
 		turn := 0
 		y.play = func(fleet.WorkerID, *engine.Call) script {
 			turn++

@@ -11,9 +11,10 @@
 // What failed decides what follows. A worker that does not accept the
 // connection, or is another incarnation than meant, is left out for a moment
 // and the request goes to a runner-up; a refusal (busy, draining) goes to a
-// runner-up and is nobody's fault; what an engine may have begun is not begun
-// again, but a stream whose worker is lost goes on elsewhere from the tokens
-// that the client has, where engines can. A stream is whole only when its end was
+// runner-up and is nobody's fault; what an engine may have begun is begun
+// again only where engines merely compute and the client has nothing yet, and a
+// stream whose worker is lost goes on elsewhere from the tokens that the client
+// has, where engines can. A stream is whole only when its end was
 // seen: what breaks off for good ends as an error, never as silence.
 //
 // dispatch knows no sockets: core/engine's adapters send, the front doors under

@@ -113,7 +113,11 @@ type yard struct {
 	play  func(w fleet.WorkerID, c *engine.Call) script
 	calls []string // worker and leg, in order
 	open  int      // bodies not closed
+
+	repeats bool // calls may be repeated
 }
+
+func (y *yard) Repeatable() bool { return y.repeats }
 
 func (y *yard) Do(ctx context.Context, w *fleet.Worker, c *engine.Call) (*engine.Response, error) {
 	y.mu.Lock()

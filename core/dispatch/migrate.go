@@ -55,15 +55,28 @@ func (l *Life) lost(err error) bool {
 	if !t.on || t.over || t.moved >= l.d.cfg.Migrations || l.watch.Finished || t.bill || t.lists < l.watch.Tokens {
 		return false
 	}
+	return cutOff(err)
+}
+
+// cutOff reports whether err means that an answer ended before it was complete.
+func cutOff(err error) bool {
 	e, ok := errors.AsType[*errs.Error](err)
 	return ok && (e.Code == codeBroken || e.Code == codeTruncated || e.Code == engine.ReasonDraining)
 }
 
+// repeatable reports whether a request whose worker was lost may begin anew on
+// another: the client has nothing of the answer, and computing it twice does no
+// harm.
+func (l *Life) repeatable(p *placed) bool {
+	r, ok := l.d.deps.Adapter(p.Server().Engine).(engine.Repeater)
+	return ok && !l.trail.shown && r.Repeatable()
+}
+
 // lostUnseen reports whether a worker that was lost before its status may be
-// replaced: its engine is one of those whose streams go on elsewhere, so that the
-// stream may as well begin elsewhere.
+// replaced: its engine is one of those whose streams go on elsewhere, or whose
+// calls may be repeated, so that the stream may as well begin elsewhere.
 func (l *Life) lostUnseen(p *placed) bool {
-	return l.asksIDs() && l.trail.moved < l.d.cfg.Migrations && p.slot().CanContinue()
+	return l.asksIDs() && l.trail.moved < l.d.cfg.Migrations && (p.slot().CanContinue() || l.repeatable(p))
 }
 
 // onward prepares the request to be continued by another worker.

@@ -66,7 +66,8 @@ type Response struct {
 var ErrConnect = errors.New("engine did not accept the connection")
 
 // ErrBroken means that the connection ended after the engine may have begun:
-// the call must not be repeated blindly.
+// the call must not be repeated, unless the adapter is a [Repeater] that says
+// otherwise.
 var ErrBroken = errors.New("engine broke the connection")
 
 // Adapter speaks one engine's protocol. It is safe for concurrent use.
@@ -75,4 +76,13 @@ type Adapter interface {
 	// ctx, then or later, aborts the call in the engine. Errors wrap ErrConnect,
 	// ErrBroken or ctx's error.
 	Do(ctx context.Context, w *fleet.Worker, call *Call) (*Response, error)
+}
+
+// Repeater is an Adapter that knows whether its engines' calls may be repeated.
+// Of others nothing is known.
+type Repeater interface {
+	// Repeatable reports whether a call that was lost (ErrBroken) may be sent to
+	// another worker while nothing of its answer was used: computing it has no
+	// effect but the answer.
+	Repeatable() bool
 }

@@ -9,9 +9,10 @@ import (
 	"github.com/yardmaster/yardmaster/gpu/engine/openai"
 )
 
-// New makes the adapter. The timing fields of c are the OpenAI adapter's; its
-// hooks are set here. Close gives the connections back.
+// New makes the adapter. The timing fields of c are the OpenAI adapter's; the
+// others are set here. Close gives the connections back.
 func New(c openai.Config) *openai.Adapter {
+	c.Repeatable = true // our engines only compute
 	c.Request = setHeaders
 	c.Response = readHeaders
 	return openai.New(c)

@@ -16,6 +16,9 @@ type Config struct {
 	// Idle is how long an unused connection is kept; default 4 s, because common
 	// servers close theirs after 5.
 	Idle time.Duration
+	// Repeatable says that the engines' calls have no effect but their answers. It
+	// is nothing that can be known of any engine: tools may run inside.
+	Repeatable bool
 	// Request appends header lines to head, by [AppendHeader], and returns it; may
 	// be nil.
 	Request func(head []byte, w *fleet.Worker, c *engine.Call) []byte
@@ -40,6 +43,9 @@ func New(c Config) *Adapter {
 	}
 	return &Adapter{cfg: c, pools: pools{byID: map[fleet.WorkerID]*pool{}}}
 }
+
+// Repeatable is the configuration's. See [engine.Repeater].
+func (a *Adapter) Repeatable() bool { return a.cfg.Repeatable }
 
 // Close closes idle connections. Running calls are not disturbed.
 func (a *Adapter) Close() { a.pools.close() }

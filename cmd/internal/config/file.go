@@ -10,6 +10,8 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/yardmaster/yardmaster/core/wire/yamltree"
 )
 
 const maxFileBytes = 1 << 20
@@ -31,7 +33,7 @@ type fileReader struct {
 
 func readFile(name string, text []byte, table []setting, faults *problems) map[string]fileValue {
 	r := &fileReader{name: name, table: table, found: map[string]fileValue{}, faults: faults}
-	doc, err := parse(text)
+	doc, err := yamltree.Parse(text, parser.AllowDuplicateMapKey())
 	if err != nil {
 		r.syntax(err)
 		return r.found
@@ -44,17 +46,6 @@ func readFile(name string, text []byte, table []setting, faults *problems) map[s
 		r.top(doc.Docs[0].Body)
 	}
 	return r.found
-}
-
-// parse guards against the parser: it reads what users write, and a panic in
-// it is theirs to see as a message.
-func parse(text []byte) (file *ast.File, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			file, err = nil, fmt.Errorf("not YAML: %v", p)
-		}
-	}()
-	return parser.ParseBytes(text, 0, parser.AllowDuplicateMapKey())
 }
 
 func (r *fileReader) syntax(err error) {

@@ -10,8 +10,9 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/yardmaster/yardmaster/core/wire/yamltree"
 )
 
 // ErrScript means a script that cannot be played.
@@ -21,7 +22,7 @@ var ErrScript = errors.New("bad script")
 // and column of each fault and, for an unknown key, the key probably meant.
 // Errors wrap ErrScript.
 func ParseScript(name string, text []byte) (*Script, error) {
-	file, err := parser.ParseBytes(text, 0)
+	file, err := yamltree.Parse(text)
 	if err != nil {
 		return nil, positioned(name, err)
 	}

@@ -16,6 +16,8 @@ func TestScriptErrors(t *testing.T) {
 		{"unknown key, nothing near", "xyzzyplugh: 1\n", []string{"s.yaml:1:1", `unknown key "xyzzyplugh"`}},
 		{"bad duration", "rules:\n  - do: {delay: 5}\n", []string{"s.yaml:2:17", "5 is no duration", "250ms"}},
 		{"wrong type", "rules:\n  - times: often\n", []string{"s.yaml:2:12"}},
+		{"deep brackets", strings.Repeat("[", 32000), []string{"s.yaml:1:65", "nested deeper than 64"}},
+		{"endless", strings.Repeat("a: 1\n", 200_000), []string{"more than"}},
 		{"bad YAML", "rules: [\n", []string{"s.yaml:"}},
 		{"two documents", "rules: []\n---\nrules: []\n", []string{"2 YAML documents"}},
 		{"duplicate key", "server: {}\nserver: {}\n", []string{"s.yaml:2:1"}},

@@ -55,7 +55,7 @@ func exitCode(err error) int {
 		return exitOK
 	case errors.Is(err, errInterrupted):
 		return exitInterrupt
-	case errors.Is(err, assemble.ErrNoFleet), errors.Is(err, assemble.ErrNoHost), errors.Is(err, assemble.ErrPlaintext),
+	case errors.Is(err, assemble.ErrNoFleet), errors.Is(err, assemble.ErrNoHost), errors.Is(err, assemble.ErrPlaintext), errors.Is(err, assemble.ErrPlainAPI),
 		errors.Is(err, control.ErrPlaintext), errors.Is(err, assemble.ErrScript):
 		return exitUsage
 	case errors.Is(err, fetch.ErrUnknownModel), errors.Is(err, assemble.ErrModelMissing), errors.Is(err, os.ErrNotExist):
@@ -78,6 +78,8 @@ func advice(err error) string {
 		return "this user may not do that: choose another folder or port, or change the permissions"
 	case errors.Is(err, syscall.ENOSPC):
 		return "the disk is full: free some space, or choose another folder"
+	case errors.Is(err, assemble.ErrPlainAPI):
+		return "only gateways should reach it: on a network that is trusted say --plain-api, else listen on 127.0.0.1"
 	case errors.Is(err, assemble.ErrPlaintext), errors.Is(err, control.ErrPlaintext):
 		return "give --tls-cert, --tls-key and --tls-ca, or --tls-plaintext on a network that is trusted"
 	case errors.Is(err, fetch.ErrDownload):

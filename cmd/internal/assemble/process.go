@@ -96,5 +96,19 @@ func checkPlaintext(addr net.Addr, security config.TLS) error {
 	return fmt.Errorf("%w: %v", ErrPlaintext, addr)
 }
 
+// ErrPlainAPI means that prompts would travel beyond this machine unprotected.
+var ErrPlainAPI = errors.New("the engine's API has no TLS and no password")
+
+// checkPlainAPI refuses an address beyond loopback that nobody asked for
+// knowingly: whoever reaches the API reads prompts, and can make the worker
+// exchange KV with an address of their choice.
+func checkPlainAPI(addr net.Addr, allowed bool) error {
+	tcp, ok := addr.(*net.TCPAddr)
+	if allowed || ok && tcp.IP.IsLoopback() {
+		return nil
+	}
+	return fmt.Errorf("%w: %v", ErrPlainAPI, addr)
+}
+
 // ErrNoHost means that others cannot know how to reach this worker.
 var ErrNoHost = errors.New("say by which host name others reach this worker")

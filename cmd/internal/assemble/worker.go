@@ -53,6 +53,9 @@ func StartWorker(ctx context.Context, p Process, c config.Worker, security confi
 	if err != nil {
 		return nil, err
 	}
+	if err := checkPlainAPI(ln.Addr(), c.PlainAPI || security.Plaintext); err != nil {
+		return nil, errors.Join(fmt.Errorf("worker.listen: %w", err), ln.Close())
+	}
 	if c.ID == "" {
 		c.ID = defaultID(c, ln.Addr())
 		if _, port, _ := net.SplitHostPort(c.Listen); port == "0" { // the setting is an address

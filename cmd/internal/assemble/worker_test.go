@@ -176,3 +176,18 @@ func TestDefaultIDsDiffer(t *testing.T) {
 		}
 	}
 }
+
+// Beyond loopback an API without TLS is for those who say that they mean it.
+func TestPlainAPIBeyondLoopback(t *testing.T) {
+	local := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
+	everywhere := &net.TCPAddr{IP: net.IPv4zero}
+	for _, tt := range []struct {
+		addr    net.Addr
+		allowed bool
+		want    error
+	}{{local, false, nil}, {everywhere, true, nil}, {everywhere, false, ErrPlainAPI}} {
+		if err := checkPlainAPI(tt.addr, tt.allowed); !errors.Is(err, tt.want) {
+			t.Errorf("%v, allowed %v: %v", tt.addr, tt.allowed, err)
+		}
+	}
+}

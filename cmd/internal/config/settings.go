@@ -92,6 +92,7 @@ type Worker struct {
 	Listen       string
 	Transfer     string
 	Advertise    string
+	PlainAPI     bool // serve the API beyond loopback, on a network that is trusted
 	TransferAs   string
 	Threads      int
 	KVBlocks     int
@@ -196,6 +197,7 @@ func (c *Config) table() []setting {
 		{"worker.served-name", text(&c.Worker.ServedName), "", "model name that clients use; the default is the model's own"},
 		{"worker.planner", address(&c.Worker.Planner, true), "127.0.0.1:8090", "planner to register with; empty serves alone"},
 		{"worker.listen", address(&c.Worker.Listen, false), "127.0.0.1:0", "address of the engine's API and metrics"},
+		{"worker.plain-api", boolean(&c.Worker.PlainAPI), "false", "serve the engine's API, which has no TLS of its own yet, beyond loopback, on a network that is trusted"},
 		{"worker.transfer", address(&c.Worker.Transfer, false), "127.0.0.1:0", "address of the KV transfer endpoint"},
 		{"worker.advertise", text(&c.Worker.Advertise), "", "host name that others reach this worker by; the default is the listen address's host"},
 		{"worker.transfer-advertise", address(&c.Worker.TransferAs, true), "", "address that others reach the KV transfer endpoint by; the default is its own, with worker.advertise as host"},

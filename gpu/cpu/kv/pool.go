@@ -63,13 +63,31 @@ type Pool struct {
 	mem    []byte
 }
 
-// NewPool allocates memory for blocks blocks.
+const (
+	// bookkeeping is about what a Cache holds for each block, beside its tokens.
+	bookkeeping = 192
+	// maxPool is the most memory of a pool where the system does not say how much
+	// there is: more than machines have, less than an address space.
+	maxPool = 1 << 44
+)
+
+// NewPool allocates memory for blocks blocks. It fails when they, and a Cache's
+// bookkeeping for them, need more than the machine has free: the memory comes
+// when it is touched, and then it is too late for an error.
 func NewPool(l Layout, blocks int) (*Pool, error) {
-	size := l.BlockBytes() * blocks
-	if blocks <= 0 || l.BlockBytes() <= 0 || size/blocks != l.BlockBytes() {
+	if blocks <= 0 || l.BlockBytes() <= 0 || l.BlockTokens <= 0 {
 		return nil, fmt.Errorf("kv: cannot hold %d blocks of %d bytes", blocks, l.BlockBytes())
 	}
-	return &Pool{Layout: l, Blocks: blocks, mem: pages.Alloc(size)}, nil
+	available := pages.Available()
+	if available == 0 {
+		available = maxPool
+	}
+	each := int64(l.BlockBytes()) + bookkeeping + int64(l.BlockTokens)*4
+	if most := available / each; int64(blocks) > most {
+		return nil, fmt.Errorf("kv: %d blocks of %d bytes need %.0f MiB, and %d MiB of memory are available: at most %d blocks",
+			blocks, each, float64(blocks)*float64(each)/(1<<20), available>>20, most)
+	}
+	return &Pool{Layout: l, Blocks: blocks, mem: pages.Alloc(l.BlockBytes() * blocks)}, nil
 }
 
 // Page is the memory of block b in layer, K then V. It panics when either is

@@ -41,6 +41,16 @@ type Params struct {
 	TopLogProbs int
 }
 
+// Narrow is v in the precision of Params. A value above zero stays above zero: a
+// zero turns most parameters off, which is the opposite of a very small one.
+func Narrow(v float64) float32 {
+	f := float32(v)
+	if f == 0 && v > 0 {
+		return math.SmallestNonzeroFloat32
+	}
+	return f
+}
+
 // Validate reports every fault at once, for a model of vocab tokens. Errors
 // wrap ErrParams.
 func (p *Params) Validate(vocab int) error {

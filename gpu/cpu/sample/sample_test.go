@@ -370,3 +370,29 @@ func TestNoAllocationPerToken(t *testing.T) {
 		}
 	}
 }
+
+// A parameter that is tiny for a float64 is not off: cutting to almost nothing
+// leaves the likeliest token, and a repetition penalty of almost nothing repeats.
+func TestTinyIsNotOff(t *testing.T) {
+	var scratch Scratch
+	for _, tiny := range []float64{1e-45, 1e-46, 1e-100, math.SmallestNonzeroFloat64} {
+		if Narrow(tiny) <= 0 {
+			t.Errorf("%g became %g", tiny, Narrow(tiny))
+		}
+		for seed := range uint64(64) {
+			topP := sampler(t, Params{Temperature: 1, TopP: Narrow(tiny), Seed: seed}, 3)
+			if got, err := topP.Sample([]float32{1, 1.5, 1.25}, nil, &scratch); got.Token != 1 || err != nil {
+				t.Fatalf("top_p %g, seed %d: token %d, %v", tiny, seed, got.Token, err)
+			}
+			repeat := sampler(t, Params{Temperature: 1, RepetitionPenalty: Narrow(tiny), Seed: seed}, 3, 0)
+			if got, err := repeat.Sample([]float32{1, 1.5, 1.25}, nil, &scratch); got.Token != 0 || err != nil {
+				t.Fatalf("repetition_penalty %g, seed %d: token %d, %v", tiny, seed, got.Token, err)
+			}
+		}
+	}
+	for _, v := range []float64{0, 1, 0.5, -2, 1e-30} {
+		if Narrow(v) != float32(v) {
+			t.Errorf("%g became %g", v, Narrow(v))
+		}
+	}
+}

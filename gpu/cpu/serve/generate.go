@@ -275,8 +275,8 @@ func (c *call) request(i int) *batch.Request {
 	s := &c.req.Sampling
 	seed := c.seed + uint64(i%c.req.N) // each of n answers draws its own numbers
 	params := sample.Params{
-		Temperature: float32(s.Temperature), TopK: s.TopK, TopP: float32(s.TopP), MinP: float32(s.MinP),
-		RepetitionPenalty: float32(s.RepetitionPenalty), PresencePenalty: float32(s.PresencePenalty),
+		Temperature: float32(s.Temperature), TopK: s.TopK, TopP: sample.Narrow(s.TopP), MinP: sample.Narrow(s.MinP),
+		RepetitionPenalty: sample.Narrow(s.RepetitionPenalty), PresencePenalty: float32(s.PresencePenalty),
 		FrequencyPenalty: float32(s.FrequencyPenalty), Seed: seed,
 		LogProbs: s.Logprobs >= 0, TopLogProbs: max(s.Logprobs, 0),
 	}

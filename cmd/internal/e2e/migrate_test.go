@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -66,6 +67,58 @@ func TestMigration(t *testing.T) {
 	t.Logf("%v of 50 streams migrated", moved)
 	if moved < 10 {
 		t.Error("too few streams were broken for the test to prove anything")
+	}
+}
+
+// TestLostBeforeOutput kills a worker under requests that have shown nothing
+// yet: whole answers, which show nothing until their end, and streams from the
+// first on. No client notices, neither with one leg nor with two.
+func TestLostBeforeOutput(t *testing.T) {
+	random := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
+	s := startStack(t, assemble.DevWorker{ID: "p", Role: "prefill"}, assemble.DevWorker{ID: "a", Role: "decode"}, assemble.DevWorker{ID: "b", Role: "decode"})
+	c := client(t)
+	const tokens, clients = 100, 4
+	lost := 0
+	for i := range 20 {
+		url := s.aggregating.URL()
+		if i%2 == 1 {
+			url = s.Gateway.URL()
+		}
+		stream := i%4 >= 2
+		victim := []fleet.WorkerID{"a", "b"}[random.IntN(2)]
+		before, _ := s.Worker(victim)
+		var wg sync.WaitGroup
+		for range clients {
+			p := prompt(random, 600)
+			wg.Go(func() {
+				a := completeAs(t.Context(), c, url, s.Model(), p, tokens, stream)
+				if !a.whole || a.status != http.StatusOK {
+					t.Errorf("round %d, stream %v: %+v", i, stream, a)
+				}
+			})
+		}
+		time.Sleep(time.Duration(1+random.IntN(20)) * time.Millisecond)
+		for _, child := range s.Children() {
+			if child.Name() == string(victim) {
+				child.Signal(syscall.SIGKILL)
+			}
+		}
+		wg.Wait()
+		eventually(t, string(victim)+" is registered again", func() bool {
+			now, ok := s.Worker(victim)
+			return ok && now.Epoch != before.Epoch
+		})
+	}
+	for _, f := range s.counts.Snapshot() {
+		if f.Desc.Name == measure.Failovers.Name || f.Desc.Name == measure.Migrations.Name {
+			for _, series := range f.Series {
+				lost += int(series.Value)
+			}
+		}
+	}
+	t.Logf("%d requests of one leg began or went on elsewhere", lost)
+	if lost == 0 {
+		t.Error("too few requests were lost for the test to prove anything")
 	}
 }
 

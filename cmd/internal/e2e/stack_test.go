@@ -150,8 +150,13 @@ func client(t *testing.T) *http.Client {
 
 // complete asks for a greedy completion and reads the stream to its end.
 func complete(ctx context.Context, c *http.Client, url, model, prompt string, tokens int) answer {
+	return completeAs(ctx, c, url, model, prompt, tokens, true)
+}
+
+// completeAs asks for a greedy completion, as a stream or whole.
+func completeAs(ctx context.Context, c *http.Client, url, model, prompt string, tokens int, stream bool) answer {
 	body, err := json.Marshal(map[string]any{
-		"model": model, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": true, "ignore_eos": true,
+		"model": model, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": stream, "ignore_eos": true,
 	})
 	if err != nil {
 		return answer{err: err}
@@ -172,6 +177,11 @@ func complete(ctx context.Context, c *http.Client, url, model, prompt string, to
 		text, err := io.ReadAll(resp.Body)
 		a.err = err
 		a.fault = gjson.GetBytes(text, "error.type").Str
+		return a
+	}
+	if !stream {
+		text, err := io.ReadAll(resp.Body)
+		a.err, a.whole, a.text = err, err == nil && gjson.ValidBytes(text), gjson.GetBytes(text, "choices.0.text").Str
 		return a
 	}
 	a.readStream(resp.Body)

@@ -663,9 +663,9 @@ func TestDrainDeadlineTellsAndCuts(t *testing.T) {
 }
 
 func TestGateRefusesOverTheWire(t *testing.T) {
-	r := newRig(t, rigConfig{dispatch: dispatch.Config{Admit: admit.Config{MaxBodyBytes: 100}}})
+	r := newRig(t, rigConfig{dispatch: dispatch.Config{Admit: admit.Config{MaxBodyBytes: 8 << 10}}})
 	r.worker("w", fleet.RoleBoth, serve)
-	status, h, body, err := r.chat(`{"model":"m","prompt":"` + strings.Repeat("x", 200) + `"}`)
+	status, h, body, err := r.chat(`{"model":"m","prompt":"` + strings.Repeat("x", 9<<10) + `"}`)
 	if err != nil || status != 429 || parseError(t, body).Error.Code != "saturated" || h.Get("Retry-After") != "1" {
 		t.Errorf("%d %s %v", status, body, err)
 	}

@@ -22,7 +22,8 @@ const retryAfter = time.Second
 type Config struct {
 	// MaxInFlight is the most requests at once; default 8192.
 	MaxInFlight int
-	// MaxBodyBytes is the most memory that their bodies hold; default 256 MiB.
+	// MaxBodyBytes is the most memory that bodies hold, theirs and those of whole
+	// answers; default 256 MiB.
 	MaxBodyBytes unit.Bytes
 }
 
@@ -88,10 +89,16 @@ func (p *Pass) Admit() error {
 func (p *Pass) Hold(n unit.Bytes) error {
 	if p.gate.bytes.Add(int64(n)) > p.gate.maxBytes {
 		p.gate.bytes.Add(-int64(n))
-		return full("the gateway is holding as many request bytes as it may", "body bytes", p.gate.maxBytes)
+		return full("the gateway is holding as many bytes of bodies as it may", "body bytes", p.gate.maxBytes)
 	}
 	p.held += int64(n)
 	return nil
+}
+
+// Free gives n bytes back that were held.
+func (p *Pass) Free(n unit.Bytes) {
+	p.gate.bytes.Add(-int64(n))
+	p.held -= int64(n)
 }
 
 // Release gives the body's bytes back before the request ends.

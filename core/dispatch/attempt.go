@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/yardmaster/yardmaster/core/engine"
@@ -12,7 +11,6 @@ import (
 	"github.com/yardmaster/yardmaster/core/load"
 	"github.com/yardmaster/yardmaster/core/measure"
 	"github.com/yardmaster/yardmaster/core/route"
-	"github.com/yardmaster/yardmaster/core/unit"
 	"github.com/yardmaster/yardmaster/core/wire/edge"
 )
 
@@ -199,7 +197,7 @@ func (l *Life) answered(ctx context.Context, p *placed, resp *engine.Response) (
 	if !l.keep() {
 		return over, errPrefillLost
 	}
-	body, err := readAll(resp.Body, maxRefusal)
+	body, err := l.readAll(resp.Body, maxRefusal)
 	if err != nil && !errors.Is(err, errTooLong) {
 		if ctx.Err() != nil {
 			return over, causeOf(ctx)
@@ -241,18 +239,6 @@ func causeOf(ctx context.Context) error {
 
 func broken(err error) error {
 	return &errs.Error{Kind: errs.Upstream, Client: "the engine broke the connection", Code: codeBroken, Cause: err}
-}
-
-var errTooLong = errors.New("dispatch: answer is longer than the limit")
-
-// readAll reads r to its end, at most limit bytes. When there are more, it
-// returns the first limit and errTooLong.
-func readAll(r io.Reader, limit unit.Bytes) ([]byte, error) {
-	body, err := io.ReadAll(io.LimitReader(r, int64(limit)+1))
-	if err == nil && unit.Bytes(len(body)) > limit {
-		return body[:limit], errTooLong
-	}
-	return body, err
 }
 
 // elapsed is the time between two instants, never negative.

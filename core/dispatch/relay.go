@@ -10,6 +10,7 @@ import (
 
 	"github.com/yardmaster/yardmaster/core/engine"
 	"github.com/yardmaster/yardmaster/core/errs"
+	"github.com/yardmaster/yardmaster/core/unit"
 	"github.com/yardmaster/yardmaster/core/wire/edge"
 	"github.com/yardmaster/yardmaster/core/wire/eventstream"
 )
@@ -68,13 +69,17 @@ func gone(err error) error {
 
 // collect passes a whole answer on.
 func (l *Life) collect(ctx context.Context, resp *engine.Response) error {
-	body, err := readAll(resp.Body, l.d.cfg.MaxAnswer)
+	body, err := l.readAll(resp.Body, l.d.cfg.MaxAnswer)
+	defer func() { l.pass.Free(unit.Bytes(cap(body))) }()
 	switch {
 	case errors.Is(err, errTooLong):
 		return &errs.Error{Kind: errs.Upstream, Client: "the engine's answer is too long", Code: "answer_too_long", Cause: err}
 	case ctx.Err() != nil:
 		return causeOf(ctx)
 	case err != nil:
+		if e, ok := errors.AsType[*errs.Error](err); ok {
+			return e
+		}
 		return broken(err)
 	}
 	usage, ok, failed := edge.Answer(body)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -49,7 +50,7 @@ func TestBodiesOfEverySizeUpToTheLimit(t *testing.T) {
 	for _, size := range []int{limit + 1, limit + 100_000, 2 * limit} {
 		r := g.ask(chatPath, sized(size))
 		wantRefusal(t, r, http.StatusRequestEntityTooLarge)
-		if !strings.Contains(r.body, fmt.Sprint(limit)) {
+		if !strings.Contains(r.body, strconv.Itoa(limit)) {
 			t.Errorf("the limit is not named: %s", r.body)
 		}
 	}

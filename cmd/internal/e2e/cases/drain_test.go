@@ -4,7 +4,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -27,7 +26,7 @@ func TestStreamsOutliveSIGTERM(t *testing.T) {
 		})
 	}()
 	until(t, e, "all requests", func(_ scripted.Counters, r []scripted.Record) bool { return posts(r) == 2*streams })
-	p.signal(t, syscall.SIGTERM)
+	p.terminate(t)
 	eventually(t, "readiness is off", func() bool {
 		status := statusOf(t, c, p.url+"/readyz")
 		return status == http.StatusServiceUnavailable || status == 0
@@ -84,10 +83,10 @@ func TestTheDeadlineAndTheSecondSignalEndStreamsProperly(t *testing.T) {
 			}()
 			until(t, e, "all requests", func(_ scripted.Counters, r []scripted.Record) bool { return posts(r) == requests })
 			eventually(t, "all have tokens", func() bool { return e.Load().OutputTokens >= requests*3 })
-			p.signal(t, syscall.SIGTERM)
+			p.terminate(t)
 			if tt.second {
 				eventually(t, "it drains", func() bool { return statusOf(t, newClient(t), p.url+"/readyz") != http.StatusOK })
-				p.signal(t, syscall.SIGTERM)
+				p.terminate(t)
 			}
 			start := time.Now()
 			code := p.wait(t)
@@ -117,7 +116,7 @@ func TestAnIdleGatewayEndsAtOnce(t *testing.T) {
 		t.Fatalf("not ready: status %d", status)
 	}
 	wantGood(t, ask(t.Context(), c, p.url+chatPath, chat))
-	p.signal(t, syscall.SIGTERM)
+	p.terminate(t)
 	start := time.Now()
 	if code := p.wait(t); code != 0 || time.Since(start) > 10*time.Second {
 		t.Errorf("exit code %d after %v", code, time.Since(start))

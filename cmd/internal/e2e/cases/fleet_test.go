@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -56,7 +57,8 @@ func (f *ownFleet) register(id string, role fleet.Role, e *scripted.Engine, chan
 			kept = append(kept, f.workers[i])
 		}
 	}
-	f.workers = append(kept, w)
+	kept = append(kept, w)
+	f.workers = kept
 	f.publish()
 }
 
@@ -140,7 +142,7 @@ func TestAFailedDecodeLegEndsItsPrefillLeg(t *testing.T) {
 func TestALeavingClientEndsBothLegs(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{promptSSE, prompt} {
-		t.Run(fmt.Sprint(len(body)), func(t *testing.T) {
+		t.Run(strconv.Itoa(len(body)), func(t *testing.T) {
 			t.Parallel()
 			p, d := one(t, `rules: [{match: {route: /v1/*}, do: {generate: {first_token: 1h}}}]`), one(t, "")
 			f := newFleet()

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -32,18 +33,18 @@ func runBinary(t *testing.T, args ...string) (code int, said string) {
 type process struct {
 	cmd   *exec.Cmd
 	url   string
-	ended chan error
+	ended chan struct{}
 	logs  *journal
 }
 
 // serveProcess starts the built gateway in front of engines.
 func serveProcess(t *testing.T, engines []*scripted.Engine, args ...string) *process {
 	t.Helper()
-	args = append([]string{"gateway", "--listen", "127.0.0.1:0", "--log-format", "json"}, args...)
+	args = append([]string{"gateway", "--listen", "127.0.0.1:0", "--log-format", "json", "--admin", "", "--unready-time", "0s"}, args...)
 	for _, e := range engines {
 		args = append(args, "--engine", e.URL())
 	}
-	p := &process{ended: make(chan error, 1), logs: &journal{}}
+	p := &process{ended: make(chan struct{}), logs: &journal{}}
 	p.cmd = exec.Command(binary(t), args...) //nolint:noctx // signals end it, which is what is tested
 	output, err := p.cmd.StderrPipe()
 	if err != nil {
@@ -55,13 +56,12 @@ func serveProcess(t *testing.T, engines []*scripted.Engine, args ...string) *pro
 	ready := make(chan string, 1)
 	go func() {
 		p.follow(output, ready)
-		p.ended <- p.cmd.Wait()
+		_ = p.cmd.Wait() // the exit code says it
 		close(p.ended)
 	}()
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill()
-		for range p.ended {
-		}
+		<-p.ended
 		if t.Failed() {
 			p.logs.show(t)
 		}
@@ -87,9 +87,9 @@ func (p *process) follow(output io.Reader, ready chan<- string) {
 	}
 }
 
-func (p *process) signal(t *testing.T, s os.Signal) {
+func (p *process) terminate(t *testing.T) {
 	t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -34,7 +34,8 @@ type gateway struct {
 	logs   *journal
 }
 
-// defaults are the settings of a gateway that nobody has configured.
+// defaults are the settings of a gateway that nobody has configured, on a free
+// port.
 func defaults(t *testing.T) config.Gateway {
 	t.Helper()
 	e, err := config.Load(config.Sources{})
@@ -42,7 +43,8 @@ func defaults(t *testing.T) config.Gateway {
 		t.Fatal(err)
 	}
 	c := e.Config.Gateway
-	c.Listen = "127.0.0.1:0"
+	c.Listen, c.Admin = "127.0.0.1:0", ""
+	c.UnreadyTime = 0 // no load balancer has to notice
 	return c
 }
 

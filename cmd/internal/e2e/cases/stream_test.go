@@ -120,8 +120,9 @@ func TestAStreamSplitAtEveryByteIsTheSame(t *testing.T) {
 		for _, client := range []string{wantsUsage, chatSSE} {
 			want := text
 			if client == chatSSE { // who did not ask does not see it
-				at := strings.Index(text, `data: {"id":"1","choices":[],`)
-				want = text[:at] + text[strings.Index(text, "data: [DONE]"):]
+				head, _, _ := strings.Cut(text, `data: {"id":"1","choices":[],`)
+				_, tail, _ := strings.Cut(text, "data: [DONE]")
+				want = head + "data: [DONE]" + tail
 			}
 			t.Run(fmt.Sprintf("%s/asked=%v", name, client == wantsUsage), func(t *testing.T) {
 				t.Parallel()

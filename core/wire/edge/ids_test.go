@@ -76,7 +76,7 @@ func TestContinuation(t *testing.T) {
 func TestManyPrompts(t *testing.T) {
 	for prompt, want := range map[string]bool{
 		`"x"`: false, `["x"]`: false, `[1,2]`: false, `[[1,2]]`: false, `[]`: false, `null`: false, `{"0":1,"1":2}`: false,
-		`["x","y"]`: true, `[[1],[2]]`: true, `[[1,2,3],[4,5],[6]]`: true, ` [ "x" , "y" ] `: true, `["",""]`: true, `[[1],"x"]`: true,
+		`["x","y"]`: true, `[[1],[2]]`: true, `[[1,2,3],[4,5],[6]]`: true, `[ "x" , "y" ]`: true, `["",""]`: true, `[[1],"x"]`: true,
 	} {
 		for _, stream := range []string{"", `"stream":true,`} {
 			r, err := Parse([]byte(`{"model":"m",`+stream+`"prompt":`+prompt+`}`), 0)

@@ -38,7 +38,7 @@ var (
 )
 
 // See reads the data of one event, which it does not keep. An event without
-// data is nothing.
+// data is nothing, and one that is no JSON has no output.
 //
 // After the first token an ordinary chunk costs a few searches of bytes, no
 // parse: only one that reports usage, an error or an end is opened.
@@ -75,6 +75,9 @@ func (w *Watch) open(data []byte) Sight {
 	}
 	if e := failure(root); e != nil {
 		return Sight{Err: e}
+	}
+	if !gjson.ValidBytes(data) {
+		return Sight{} // the parser finds things in it nonetheless
 	}
 	var s Sight
 	usage := usageOf(root.Get("usage"))

@@ -36,6 +36,12 @@ func TestWatch(t *testing.T) {
 		},
 		{"kinds of output", []string{tool, think, text, spaced}, []Sight{{Token: true}, {Token: true}, {Token: true}, {Token: true}}, Watch{Tokens: 4}},
 		{"continuous usage", []string{cont, cont, usage}, []Sight{{Token: true}, {Token: true}, {UsageOnly: true}}, Watch{Usage: Usage{Known: true, Prompt: 9, Cached: 4, Output: 3, CachedKnown: true}, Tokens: 2}},
+		{
+			"no JSON",
+			[]string{`{zzz`, `{zzz "choices":[{"text":"x"}]}`, text[:len(text)-1], last[:len(last)-2], text + text, text + " x", `{"choices":[{"text":"x`},
+			make([]Sight, 7),
+			Watch{},
+		},
 		{"padding", []string{"", "hello", "{}", "{\"choices\":5}"}, []Sight{{}, {}, {}, {}}, Watch{}},
 		{
 			"error",

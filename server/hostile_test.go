@@ -48,3 +48,19 @@ func TestHalfSentBodiesKeepNobodyOut(t *testing.T) {
 		}
 	}
 }
+
+// A body that cannot be read as chunks is the client's fault, and the client is
+// told before the connection ends.
+func TestBrokenChunksAreRefused(t *testing.T) {
+	r := newRig(t, rigConfig{})
+	r.worker("w", fleet.RoleBoth, serve)
+	for _, chunks := range []string{"zz\r\n", "-1\r\n{}\r\n", "2\r\n{}}}\r\n0\r\n\r\n", "fffffffffffffffff\r\n", ";\r\n", "2;" + strings.Repeat("x", 8<<10) + "\r\n"} {
+		conn := r.dial()
+		_, _ = io.WriteString(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"+chunks)
+		answer, err := io.ReadAll(conn) // what was sent and not read may reset the connection after it
+		if !strings.HasPrefix(string(answer), "HTTP/1.1 400 ") || !strings.Contains(string(answer), "bad_chunks") {
+			t.Errorf("%.20q: %q, %v", chunks, answer, err)
+		}
+	}
+	r.idle()
+}

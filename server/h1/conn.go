@@ -12,6 +12,7 @@ import (
 
 const (
 	headBuffer = 4 << 10  // for a request's head and what comes with it
+	slop       = 4 << 10  // net/http's, beyond MaxHeaderBytes
 	maxHead    = 32 << 10 // longer heads are not plain
 )
 
@@ -79,6 +80,9 @@ func (c *conn) next() bool {
 	case plain:
 	case unusual:
 		c.handOver()
+		return false
+	case refused:
+		c.refuse()
 		return false
 	case ended, more: // readHead asks for more itself
 		return false
@@ -175,8 +179,12 @@ func (c *conn) room() bool {
 	if c.to < len(*c.buf) {
 		return true
 	}
-	if len(*c.buf) >= maxHead {
-		return false
+	longest := c.server.cfg.Behind.MaxHeaderBytes
+	if longest <= 0 {
+		longest = http.DefaultMaxHeaderBytes
+	}
+	if len(*c.buf) >= longest+slop {
+		return false // the server behind says so
 	}
 	grown := make([]byte, 2*len(*c.buf))
 	copy(grown, *c.buf)
@@ -242,6 +250,21 @@ func (c *conn) linger() {
 	if c.request.body.left == 0 {
 		return
 	}
+	c.drain()
+}
+
+// refuse answers a head that nobody should have to interpret.
+func (c *conn) refuse() {
+	_ = c.raw.SetWriteDeadline(time.Now().Add(lingerTime))
+	if _, err := c.raw.Write(refusal); err == nil {
+		c.drain()
+	}
+}
+
+var refusal = []byte("HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n" +
+	"400 Bad Request: a header line is folded or ends without CR, or the body's length is stated twice")
+
+func (c *conn) drain() {
 	_ = c.raw.CloseWrite()
 	_ = c.raw.SetReadDeadline(time.Now().Add(lingerTime))
 	scratch := c.server.buffers.Get().(*[]byte)

@@ -9,10 +9,13 @@
 // of a request is that of its connection and ends when the client leaves.
 //
 // The parser accepts plain requests only and guesses nothing: whatever is
-// unusual or malformed (chunked bodies, Expect, upgrades, HTTP/1.0, folded or
-// doubtful headers), every route that Config.Posts does not name and every
-// connection that is not plain TCP go, with all bytes read so far, to the
-// net/http server that stands behind. On other systems than Linux all do.
+// unusual or malformed (chunked bodies, Expect, upgrades, HTTP/1.0, doubtful
+// headers), every route that Config.Posts does not name and every connection that
+// is not plain TCP go, with all bytes read so far, to the net/http server that
+// stands behind, for one request. On other systems than Linux all do, for good.
+// What net/http would take though a proxy in front may have read it otherwise
+// (folded lines, lines without CR, two statements of the body's length) is
+// refused with status 400.
 //
 // What is served is server's business; deadlines for bodies and writes are the
 // handlers'.

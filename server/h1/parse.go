@@ -14,6 +14,7 @@ const (
 	more    verdict = iota // the head is not whole yet
 	plain                  // ours
 	unusual                // the server behind decides what it is
+	refused                // what the server behind would take, and others read otherwise
 	ended                  // the connection is over
 )
 
@@ -28,22 +29,61 @@ var (
 // have been looked at before, and judges it. end is the head's length, blank
 // line included.
 func scan(b []byte, seen int, posts map[string]http.Handler) (end int, v verdict) {
-	if n := min(len(b), len(post)); !bytes.Equal(b[:n], post[:n]) {
+	if !methodLike(b) {
 		return 0, unusual
 	}
 	from := max(seen-len(blankLine)+1, 0)
 	at := bytes.Index(b[from:], blankLine)
 	if at < 0 {
 		if bareLF(b[from:]) {
-			return 0, unusual
+			return 0, refused
 		}
 		return 0, more
 	}
 	end = from + at + len(blankLine)
-	if !judge(b[:end], posts) {
-		return 0, unusual
+	switch head := b[:end]; {
+	case end <= maxHead && bytes.HasPrefix(head, post) && judge(head, posts):
+		return end, plain
+	case ambiguous(head):
+		return 0, refused
 	}
-	return end, plain
+	return 0, unusual
+}
+
+// methodLike reports whether b can begin a request: other protocols have no head
+// to wait for.
+func methodLike(b []byte) bool {
+	for i, c := range b[:min(len(b), 4)] {
+		if (c < 'A' || c > 'Z') && (i == 0 || c != ' ') {
+			return false
+		}
+	}
+	return true
+}
+
+// ambiguous reports whether a proxy in front may have read a whole head another
+// way than the server behind will: with lines that end without a CR, lines that
+// go on in the next, or two statements of the body's length (RFC 9112, sections
+// 2.2, 5.2 and 6.3).
+func ambiguous(head []byte) bool {
+	if bareLF(head) {
+		return true
+	}
+	var length, coding bool
+	_, rest, _ := bytes.Cut(head, crlf)
+	for {
+		var line []byte
+		if line, rest, _ = bytes.Cut(rest, crlf); len(line) == 0 {
+			return length && coding
+		}
+		if line[0] == ' ' || line[0] == '\t' {
+			return true
+		}
+		name, _, _ := bytes.Cut(line, []byte(":"))
+		name = bytes.TrimRight(name, " \t")
+		length = length || is(name, "content-length")
+		coding = coding || is(name, "transfer-encoding")
+	}
 }
 
 // bareLF reports whether a line of b ends without a CR. The blank line that ends

@@ -70,7 +70,11 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 	s.lists[l] = struct{}{}
 	if s.watcher == nil {
-		s.watcher = newWatcher()
+		if s.watcher = newWatcher(); s.watcher != nil {
+			// What follows on a connection that was handed over would be read by a
+			// server that refuses less.
+			s.cfg.Behind.SetKeepAlivesEnabled(false)
+		}
 	}
 	w := s.watcher
 	s.mu.Unlock()

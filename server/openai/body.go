@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"time"
@@ -59,7 +60,16 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request, life *dispatch.Li
 	if e, ok := errors.AsType[*errs.Error](err); ok {
 		return nil, e
 	}
+	if r.ContentLength < 0 && !lost(err) {
+		return nil, &errs.Error{Kind: errs.BadRequest, Client: "the request body is not well-formed chunks", Code: "bad_chunks", Cause: err}
+	}
 	return nil, &errs.Error{Kind: errs.Canceled, Client: "the client left", Cause: fmt.Errorf("%w: %w", errGone, err)}
+}
+
+// lost reports whether err is the connection's and not the body's.
+func lost(err error) bool {
+	_, network := errors.AsType[net.Error](err)
+	return network || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
 }
 
 // spare is kept free behind a body, so that an option can be put in without

@@ -163,7 +163,7 @@ func TestOneLineSaysWhatToDo(t *testing.T) {
 		{"model damaged", []string{"worker", "--planner", "", "--model", garbage}, 1, "offset"},
 		{"script missing", []string{"worker", "--planner", "", "--engine", "scripted", "--script", "no.yaml"}, 3, "no.yaml"},
 		{"foreign address", []string{"worker", "--planner", "", "--engine", "scripted", "--listen", "192.0.2.1:0"}, 1, "this machine has no such address"},
-		{"every address", []string{"worker", "--planner", "", "--engine", "scripted", "--listen", ":0"}, 2, "worker.advertise"},
+		{"every address", []string{"worker", "--planner", "", "--engine", "scripted", "--listen", ":0", "--plain-api"}, 2, "worker.advertise"},
 		{"plain text abroad", []string{"planner", "--data-dir", filepath.Join(t.TempDir(), "s"), "--listen", ":0", "--gateway-listen", "127.0.0.1:0"}, 2, "--tls-cert"},
 		{"plain KV abroad", []string{"worker", "--planner", "", "--transfer", ":0", "--advertise", "h", "--model", tiny}, 2, "--tls-cert"},
 	}

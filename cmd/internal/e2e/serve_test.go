@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"io"
 	"math/rand/v2"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -44,4 +46,38 @@ func TestDisaggregatedTextIsAggregatedText(t *testing.T) {
 	}
 	s.idle(t, c)
 	alone.idle(t, c)
+}
+
+// TestSeveralPrompts asks for several prompts in one request, of a gateway that
+// disaggregates whatever it can: every prompt is answered, and a single one in a
+// list is disaggregated like any other.
+func TestSeveralPrompts(t *testing.T) {
+	s := startStack(t)
+	c := client(t)
+	more := map[string]int{"": 1, `,"stream":true`: 1, `,"n":2`: 2} // answers to each prompt
+	for prompts, n := range map[string]int{`["a","b"]`: 2, `[[1],[2],[3]]`: 3, `["a"]`: 1, `[[1,2]]`: 1, `[1,2]`: 1} {
+		for more, each := range more {
+			body := `{"model":"` + s.Model() + `","max_tokens":3,"ignore_eos":true,"prompt":` + prompts + more + "}"
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.Gateway.URL()+"/v1/completions", strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Content-Type", "application/json")
+			req.Header.Set("X-Yardmaster-Explain", "1")
+			resp, err := c.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			path, want := resp.Header.Get("X-Yardmaster-Path"), "disaggregated"
+			if n > 1 {
+				want = "aggregated; reason=many_prompts"
+			}
+			if err != nil || resp.StatusCode != http.StatusOK || strings.Count(string(text), `"finish_reason":"length"`) != n*each || !strings.HasPrefix(path, want) {
+				t.Errorf("%s: %d by %q: %s %v", body, resp.StatusCode, path, text, err)
+			}
+		}
+	}
+	s.idle(t, c)
 }

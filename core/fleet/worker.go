@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/yardmaster/yardmaster/core/unit"
 )
@@ -79,6 +80,9 @@ type Worker struct {
 	Draining bool
 }
 
+// notInID keeps out of ids what logs, metrics and shells write in another way.
+func notInID(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune("\"'`\\", c) }
+
 // Validate reports every fault of a registration at once.
 func (w *Worker) Validate() error {
 	var faults []error
@@ -89,6 +93,7 @@ func (w *Worker) Validate() error {
 	}
 	fault(w.ID == "", "worker id is empty")
 	fault(len(w.ID) > 128, "worker id is longer than 128 bytes")
+	fault(strings.ContainsFunc(string(w.ID), notInID), "worker id has a character other than printable ASCII, or a space, quote or backslash")
 	fault(w.Incarnation == "", "incarnation is empty")
 	fault(w.Role == 0 || w.Role&^RoleBoth != 0, "role is not prefill, decode or both")
 	fault(w.Engine == "", "engine is empty")

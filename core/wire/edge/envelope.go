@@ -24,6 +24,10 @@ const longestMessage = 2000
 // and plain text. Text that is no JSON is passed on only with a client's fault:
 // what a crashed engine prints is not for clients.
 func Envelope(status int, body []byte) (int, []byte) {
+	answered := "the engine answered with status " + strconv.Itoa(status)
+	if status >= 300 && status < 400 {
+		answered += ", a redirect, which is not followed"
+	}
 	status = errorStatus(status)
 	kind := KindOf(status)
 	if root, ok := object(body); ok {
@@ -39,7 +43,7 @@ func Envelope(status int, body []byte) (int, []byte) {
 		message = strings.ToValidUTF8(plain, "")
 	}
 	if message == "" {
-		message = "the engine answered with status " + strconv.Itoa(status)
+		message = answered
 	}
 	return status, fault{message: message}.envelope(kind)
 }

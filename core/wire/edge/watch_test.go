@@ -134,7 +134,8 @@ func TestEnvelope(t *testing.T) {
 		{"plain client fault", 400, "  no \xff good ", 400, `{"error":{"message":"no  good","type":"invalid_request_error","param":null,"code":"bad_request"}}`},
 		{"trace", 500, "Traceback: secret", 500, `{"error":{"message":"the engine answered with status 500","type":"upstream_error","param":null,"code":"upstream"}}`},
 		{"html", 400, "<html>", 400, `{"error":{"message":"the engine answered with status 400","type":"invalid_request_error","param":null,"code":"bad_request"}}`},
-		{"redirect", 302, "", 502, `{"error":{"message":"the engine answered with status 502","type":"upstream_error","param":null,"code":"upstream"}}`},
+		{"no error status", 204, "", 502, `{"error":{"message":"the engine answered with status 204","type":"upstream_error","param":null,"code":"upstream"}}`},
+		{"redirect", 302, "", 502, `{"error":{"message":"the engine answered with status 302, a redirect, which is not followed","type":"upstream_error","param":null,"code":"upstream"}}`},
 		{"deep", 400, strings.Repeat("[", 1<<20), 400, ""},
 	}
 	for _, tt := range tests {

@@ -3,6 +3,7 @@ package config
 import (
 	"maps"
 	"slices"
+	"strings"
 )
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -17,6 +18,14 @@ func (c *Config) check(faults *problems) {
 	}
 	if c.Gateway.Heartbeat > 0 && c.Gateway.Heartbeat < minHeartbeat {
 		faults.add("", "gateway.heartbeat (%v) is shorter than %v; 0 sends none", c.Gateway.Heartbeat, minHeartbeat)
+	}
+	engines := map[string]bool{}
+	for _, e := range c.Gateway.Engines {
+		one := strings.TrimRight(e, "/")
+		if engines[one] {
+			faults.add("", "gateway.engine names %s twice", e)
+		}
+		engines[one] = true
 	}
 	if set := []bool{c.TLS.Cert != "", c.TLS.Key != "", c.TLS.CA != ""}; slices.Contains(set, true) && slices.Contains(set, false) {
 		faults.add("", "tls.cert, tls.key and tls.ca belong together: give all three or none")

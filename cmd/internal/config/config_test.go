@@ -127,6 +127,9 @@ func TestFlagFaults(t *testing.T) {
 func TestMisspeltEnvironment(t *testing.T) {
 	e, err := Load(Sources{Env: []string{
 		"YARDMASTER_GATEWAY_LISTN=:2",              // a slip
+		"YARDMASTER_WORKER_SPEED=9",                // nothing near
+		"YARDMASTER_GATEWAY_SERVICE_HOST=10.0.0.1", // a service called yardmaster-gateway
+		"YARDMASTER_GATEWAY_PORT_80_TCP_PROTO=tcp", // likewise
 		"YARDMASTER_PORT=tcp://10.0.0.1:80",        // what a container platform adds
 		"YARDMASTER_SERVICE_HOST=10.0.0.1",         // likewise
 		"YARDMASTER_TEST_MODEL=/some/where.gguf",   // not a setting
@@ -135,7 +138,10 @@ func TestMisspeltEnvironment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"environment variable YARDMASTER_GATEWAY_LISTN is not a setting; did you mean YARDMASTER_GATEWAY_LISTEN?"}
+	want := []string{
+		"environment variable YARDMASTER_GATEWAY_LISTN is not a setting; did you mean YARDMASTER_GATEWAY_LISTEN?",
+		"environment variable YARDMASTER_WORKER_SPEED is not a setting",
+	}
 	if diff := cmp.Diff(want, e.Warnings); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
@@ -181,6 +187,9 @@ func TestValues(t *testing.T) {
 		{"gateway.engine", "http://a:1, https://b", "http://a:1,https://b"},
 		{"gateway.engine", "a:1", ""},
 		{"gateway.engine", "http://user:pw@a", ""},
+		{"gateway.engine", "http://127.0.0.1:99999", ""},
+		{"gateway.engine", "http://127.0.0.1:0", ""},
+		{"gateway.engine", "http://[::1]:65535/v", "http://[::1]:65535/v"},
 		{"worker.threads", "1e3", ""},
 		{"worker.threads", "2000", ""},
 		{"worker.exact", "yes", ""},

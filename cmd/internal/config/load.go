@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -128,11 +129,27 @@ func misspelt(env map[string]string, table []setting) []string {
 	}
 	var out []string
 	for _, name := range sortedKeys(env) {
-		if near := nearName(name, known); near != "" {
+		switch near := nearName(name, known); {
+		case near != "":
 			out = append(out, fmt.Sprintf("environment variable %s is not a setting; did you mean %s?", name, near))
+		case !slices.Contains(known, name) && inSection(name, table) && !platforms(name):
+			out = append(out, fmt.Sprintf("environment variable %s is not a setting", name))
 		}
 	}
 	return out
+}
+
+// inSection reports whether name begins as the settings of a section do.
+func inSection(name string, table []setting) bool {
+	return slices.ContainsFunc(sectionsOf(table), func(section string) bool {
+		return strings.HasPrefix(name, EnvPrefix+strings.ToUpper(section)+"_")
+	})
+}
+
+// platforms reports whether name looks like what container platforms set for a
+// service that is called, say, yardmaster-gateway.
+func platforms(name string) bool {
+	return strings.Contains(name, "_SERVICE_") || strings.Contains(name, "_PORT_") || strings.HasSuffix(name, "_PORT")
 }
 
 // nearName compares what follows the common prefix, else everything that

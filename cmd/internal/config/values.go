@@ -230,6 +230,11 @@ func urls(place *[]string) value {
 		if u.User != nil {
 			return errors.New("a URL must not hold a password")
 		}
+		if p := u.Port(); p != "" {
+			if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
+				return fmt.Errorf("port %s of %q is not from 1 to 65535", p, raw)
+			}
+		}
 		return nil
 	})
 }

@@ -23,7 +23,8 @@ type Config struct {
 	MaxDepth int
 	// MaxStops is the most stop strings of a request; default 64.
 	MaxStops int
-	// BodyTimeout is how long a body may take to arrive; default 60 s.
+	// BodyTimeout is the longest that a body may take to arrive; default 60 s. A
+	// short one gets less: 10 s and its size at 64 KiB/s.
 	BodyTimeout time.Duration
 	// Explain tells every client how its request was placed, not only those that
 	// ask with the header x-yardmaster-explain: 1.

@@ -211,7 +211,7 @@ func (l *Life) turnedAway(err error) error {
 // constrain judges a decision that had to pass over a veto of the slots'. The
 // caller holds Dispatcher.deciding.
 func (l *Life) constrain(d *route.Decision, now time.Time) error {
-	if !d.Ejected {
+	if !d.PassedBy {
 		return nil
 	}
 	slot := d.Slots[d.Serve]

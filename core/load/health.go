@@ -253,6 +253,6 @@ func (s *Slot) LeftOut(now time.Time) bool {
 	return s.OutOfService(now) || s.Refusing(now) || s.Doubted(now)
 }
 
-// Ejected reports whether the router should pass the incarnation by at now,
+// PassedBy reports whether the router should pass the incarnation by at now,
 // unless there is no other: it is left out ([Slot.LeftOut]) or full.
-func (s *Slot) Ejected(now time.Time) bool { return s.Full() || s.LeftOut(now) }
+func (s *Slot) PassedBy(now time.Time) bool { return s.Full() || s.LeftOut(now) }

@@ -110,7 +110,7 @@ func TestStateBelongsToTheIncarnation(t *testing.T) {
 	r := old.Slots[0].Reserve(Decode, Work{})
 	old.Slots[0].Eject(now, Backoff{time.Second, time.Second})
 	fresh := table.Columns(view(2, Key{"a", 2}))
-	if fresh.Slots[0].InFlight() != 0 || fresh.Slots[0].Ejected(now) {
+	if fresh.Slots[0].InFlight() != 0 || fresh.Slots[0].PassedBy(now) {
 		t.Error("a new incarnation inherited load or ejection")
 	}
 	if table.InFlight() != 1 {
@@ -160,13 +160,13 @@ func TestEjectionGrowsAndEnds(t *testing.T) {
 		if !s.Eject(now, b) || s.Eject(now, b) {
 			t.Fatal("an ejection counts once")
 		}
-		if !s.Ejected(now.Add(want-1)) || s.Ejected(now.Add(want)) {
+		if !s.PassedBy(now.Add(want-1)) || s.PassedBy(now.Add(want)) {
 			t.Fatalf("not ejected for %v", want)
 		}
 		now = now.Add(want)
 	}
 	s.Reached()
-	if s.Eject(now, b); s.Ejected(now.Add(100 * time.Millisecond)) {
+	if s.Eject(now, b); s.PassedBy(now.Add(100 * time.Millisecond)) {
 		t.Error("a success did not reset the backoff")
 	}
 }

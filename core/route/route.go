@@ -81,9 +81,9 @@ type Decision struct {
 	// ServeHit and PrefillHit are the leading tokens of the prompt that the two are
 	// believed to hold.
 	ServeHit, PrefillHit unit.Tokens
-	// Ejected says that Serve was taken although it is ejected, for want of any
-	// other.
-	Ejected bool
+	// PassedBy says that Serve was taken although it is to be passed by
+	// ([load.Slot.PassedBy]), for want of any other.
+	PassedBy bool
 }
 
 // Server is the worker that generates.
@@ -186,7 +186,7 @@ func (r *Router) Decide(query *Query, lined *load.Columns, samples *fleet.Sample
 		// An ejection is a guess about the next second. It gives way when the
 		// only other answer is no.
 		d.Serve, d.NextServe = r.choose(serving, q, lined, workers, takes, true)
-		d.Ejected = true
+		d.PassedBy = true
 	}
 	if d.Serve == None {
 		return d, ErrNoWorker
@@ -202,7 +202,7 @@ func (r *Router) hit(worker int) unit.Tokens {
 }
 
 // choose vetoes, scores and picks among the workers that takes accepts.
-func (r *Router) choose(kind int, q *Query, lined *load.Columns, workers []int32, takes func(worker int32) bool, ejectedToo bool) (best, next int) {
+func (r *Router) choose(kind int, q *Query, lined *load.Columns, workers []int32, takes func(worker int32) bool, anyway bool) (best, next int) {
 	p := &r.phases[kind]
 	p.asked = true
 	p.columns.reset(len(workers))
@@ -212,7 +212,7 @@ func (r *Router) choose(kind int, q *Query, lined *load.Columns, workers []int32
 			continue
 		}
 		f, slot := &r.aligned.facts[i], lined.Slots[i]
-		if why := vetoOf(f, slot, q, ejectedToo); why != "" {
+		if why := vetoOf(f, slot, q, anyway); why != "" {
 			p.vetoed = append(p.vetoed, veto{i, why})
 			continue
 		}
@@ -229,13 +229,13 @@ func (r *Router) choose(kind int, q *Query, lined *load.Columns, workers []int32
 }
 
 // vetoOf is why the worker is no candidate; empty when it is one.
-func vetoOf(f *facts, slot *load.Slot, q *Query, ejectedToo bool) string {
+func vetoOf(f *facts, slot *load.Slot, q *Query, anyway bool) string {
 	switch {
 	case f.draining:
 		return VetoDraining
 	case len(q.Tried) > 0 && slices.Contains(q.Tried, slot.Key):
 		return VetoTried
-	case !ejectedToo && slot.Ejected(q.Now):
+	case !anyway && slot.PassedBy(q.Now):
 		return passedBy(slot, q.Now)
 	}
 	return ""

@@ -125,13 +125,13 @@ func TestVetoes(t *testing.T) {
 	r := New(Config{Mode: Never})
 	tried := []load.Key{{ID: "tried", Epoch: 1}}
 	for range 50 {
-		if d := y.decide(t, r, Query{Tried: tried}, nil); d.Server().ID != "well" || d.NextServe != None || d.Ejected {
+		if d := y.decide(t, r, Query{Tried: tried}, nil); d.Server().ID != "well" || d.NextServe != None || d.PassedBy {
 			t.Fatalf("chose %s", d.Server().ID)
 		}
 	}
 	// With nobody else left the ejected one is tried after all.
 	tried = append(tried, load.Key{ID: "well", Epoch: 1})
-	if d := y.decide(t, r, Query{Tried: tried}, nil); d.Server().ID != "ejected" || !d.Ejected {
+	if d := y.decide(t, r, Query{Tried: tried}, nil); d.Server().ID != "ejected" || !d.PassedBy {
 		t.Errorf("chose %s", d.Server().ID)
 	}
 	tried = append(tried, load.Key{ID: "ejected", Epoch: 1})

@@ -19,7 +19,7 @@ import (
 func startAlone(t *testing.T, model string) *Worker {
 	t.Helper()
 	c := settings(t)
-	c.Worker.Engine, c.Worker.Planner, c.Worker.ServedName = "scripted", "", model
+	c.Worker.Engine, c.Worker.Planners, c.Worker.ServedName = "scripted", nil, model
 	w, err := StartWorker(t.Context(), quiet(), c.Worker, config.TLS{})
 	if err != nil {
 		t.Fatal(err)

@@ -88,7 +88,7 @@ func startCacheWorker(t *testing.T, id, addr string) (*Worker, *cacheHost) {
 	w := &Worker{host: h, wanted: make(chan struct{})}
 	w.self = fleet.Worker{ID: fleet.WorkerID(id), Role: fleet.RoleBoth, Engine: "cpu"}
 	h.describe(&w.self)
-	if err := w.join(t.Context(), quiet(), config.Worker{Planner: addr}, config.TLS{}); err != nil {
+	if err := w.join(t.Context(), quiet(), config.Worker{Planners: []string{addr}}, config.TLS{}); err != nil {
 		t.Fatal(err)
 	}
 	return w, h
@@ -218,7 +218,7 @@ func TestAScriptedWorkerFeedsTheIndex(t *testing.T) {
 	if err := os.WriteFile(script, []byte("events: {publish: 127.0.0.1:0, replay: 127.0.0.1:0}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c.Worker.Engine, c.Worker.Planner, c.Worker.ID, c.Worker.Script = "scripted", p.Addr(), "w0", script
+	c.Worker.Engine, c.Worker.Planners, c.Worker.ID, c.Worker.Script = "scripted", []string{p.Addr()}, "w0", script
 	w, err := StartWorker(t.Context(), quiet(), c.Worker, config.TLS{})
 	if err != nil {
 		t.Fatal(err)

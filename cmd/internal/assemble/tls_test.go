@@ -91,7 +91,7 @@ func TestOnlyTheAuthoritysWorkersJoin(t *testing.T) {
 	}
 	defer end(t, p.Close)
 	join := func(id string, security config.TLS) *Worker {
-		c.Worker.Engine, c.Worker.Planner, c.Worker.ID = "scripted", p.Addr(), id
+		c.Worker.Engine, c.Worker.Planners, c.Worker.ID = "scripted", []string{p.Addr()}, id
 		w, err := StartWorker(t.Context(), quiet(), c.Worker, security)
 		if err != nil {
 			t.Fatal(err)

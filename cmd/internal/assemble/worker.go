@@ -122,7 +122,7 @@ func addLabel(w *fleet.Worker, key, value string) {
 // epoch.
 func (w *Worker) join(ctx context.Context, p Process, c config.Worker, security config.TLS) error {
 	slices.SortFunc(w.self.Labels, func(a, b fleet.Label) int { return strings.Compare(a.Key, b.Key) })
-	if c.Planner == "" {
+	if len(c.Planners) == 0 {
 		return nil
 	}
 	tlsConfig, err := mutualTLS(security)
@@ -130,7 +130,7 @@ func (w *Worker) join(ctx context.Context, p Process, c config.Worker, security 
 		return err
 	}
 	w.agent, err = agent.New(agent.Config{
-		Planners: []string{c.Planner}, Worker: w.self, Stats: w.host.stats,
+		Planners: c.Planners, Worker: w.self, Stats: w.host.stats,
 		OnEpoch: w.host.epoch, OnDrain: func() { w.once.Do(func() { close(w.wanted) }) },
 		TLS: tlsConfig, Logger: p.Log,
 	})

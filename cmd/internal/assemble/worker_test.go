@@ -51,7 +51,7 @@ func TestAWorkerJoinsDrainsAndLeaves(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	c.Worker.Engine, c.Worker.Planner, c.Worker.Labels, c.Worker.ID = "scripted", p.Addr(), []string{"zone=a"}, "w0"
+	c.Worker.Engine, c.Worker.Planners, c.Worker.Labels, c.Worker.ID = "scripted", []string{p.Addr()}, []string{"zone=a"}, "w0"
 	w, err := StartWorker(t.Context(), quiet(), c.Worker, config.TLS{})
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestAWorkerJoinsDrainsAndLeaves(t *testing.T) {
 func TestAScriptedWorkerSaysThatItIsReady(t *testing.T) {
 	logs := &lockedBuffer{}
 	c := settings(t)
-	c.Worker.Engine, c.Worker.Planner, c.Worker.Listen = "scripted", "", "127.0.0.1:0"
+	c.Worker.Engine, c.Worker.Planners, c.Worker.Listen = "scripted", nil, "127.0.0.1:0"
 	w, err := StartWorker(t.Context(), NewProcess("test", slog.New(slog.NewTextHandler(logs, nil))), c.Worker, config.TLS{})
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestProbesBesideAnEngine(t *testing.T) {
 
 func TestABadScriptIsNamed(t *testing.T) {
 	c := settings(t)
-	c.Worker.Engine, c.Worker.Planner, c.Worker.Script = "scripted", "", filepath.Join(t.TempDir(), "bad.yaml")
+	c.Worker.Engine, c.Worker.Planners, c.Worker.Script = "scripted", nil, filepath.Join(t.TempDir(), "bad.yaml")
 	if err := os.WriteFile(c.Worker.Script, []byte("rules: [{matsch: 1}]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

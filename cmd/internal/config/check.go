@@ -36,7 +36,27 @@ func (c *Config) check(faults *problems) {
 	if c.Worker.Script != "" && c.Worker.Engine != "scripted" {
 		faults.add("", "worker.script needs worker.engine: scripted")
 	}
-	if c.Planner.ID == "" {
-		faults.add("", "planner.id is empty")
+	c.Cluster.check(faults)
+}
+
+func (c *Cluster) check(faults *problems) {
+	if set := []bool{c.PeerCert != "", c.PeerKey != "", c.PeerCA != ""}; slices.Contains(set, true) && slices.Contains(set, false) {
+		faults.add("", "cluster.peer-cert, cluster.peer-key and cluster.peer-ca belong together: give all three or none")
+	}
+	if c.Certificates() && c.TokenFile != "" {
+		faults.add("", "cluster.token-file and cluster.peer-cert contradict one another: members know each other by a token or by certificates")
+	}
+	if c.BootstrapExpect%2 == 0 {
+		faults.add("", "cluster.bootstrap-expect (%d) is even: one planner less survives as many failures; use 1, 3 or 5", c.BootstrapExpect)
+	}
+	if c.BootstrapExpect > 1 && len(c.Join) == 0 {
+		faults.add("", "cluster.bootstrap-expect (%d) needs cluster.join: the peer addresses by which the founders find one another", c.BootstrapExpect)
+	}
+	seen := map[string]bool{}
+	for _, addr := range c.Join {
+		if seen[addr] {
+			faults.add("", "cluster.join names %s twice", addr)
+		}
+		seen[addr] = true
 	}
 }

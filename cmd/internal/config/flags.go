@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -17,6 +18,8 @@ type Use struct {
 	Section string
 	// Prefix begins the flags' names; the command's own section has none.
 	Prefix string
+	// Except are settings of the section that mean nothing to the command.
+	Except []string
 }
 
 // Bind defines on fs a flag for each setting of the sections, and returns
@@ -28,7 +31,7 @@ func Bind(fs *pflag.FlagSet, uses ...Use) *Flags {
 		for i := range table {
 			s := &table[i]
 			section, name := s.split()
-			if section != use.Section {
+			if section != use.Section || slices.Contains(use.Except, name) {
 				continue
 			}
 			f.names[s.key] = use.Prefix + name

@@ -16,6 +16,7 @@ type Config struct {
 	TLS     TLS
 	Gateway Gateway
 	Planner Planner
+	Cluster Cluster
 	Worker  Worker
 	Dev     Dev
 }
@@ -39,6 +40,7 @@ func (t TLS) Enabled() bool { return t.Cert != "" }
 
 // Gateway is the front of the house: the listener that clients see.
 type Gateway struct {
+	ID                string // as a member of the cluster; empty: by its address
 	Listen            string
 	Admin             string   // loopback; empty: none
 	Engines           []string // base URLs; without planners
@@ -81,6 +83,33 @@ type Planner struct {
 	Gateway  bool // serve clients too
 }
 
+// Cluster is how planners and gateways find one another and know one another,
+// on the peer port.
+type Cluster struct {
+	Join            []string // peer addresses of members, any of them
+	PeerListen      string   // empty: DefaultPeer for planners, any port for gateways
+	PeerAdvertise   string   // host, or host:port; empty: the listener's own
+	BootstrapExpect int      // planners that found a cluster together
+	TokenFile       string   // empty: TokenName in the planner's data folder
+	PeerCert        string   // instead of a token: the operator's own authority
+	PeerKey         string
+	PeerCA          string
+	RaftMultiplier  int // of Raft's timers
+	ReapAfter       time.Duration
+}
+
+// DefaultPeer is where planners listen for other members unless cluster.peer-listen
+// is set.
+const DefaultPeer = "127.0.0.1:8092"
+
+// TokenName is the file in the planner's data folder that holds the cluster's
+// secret unless cluster.token-file is set.
+const TokenName = "cluster.token"
+
+// Certificates reports whether members know one another by the operator's own
+// certificates rather than by a token.
+func (c Cluster) Certificates() bool { return c.PeerCert != "" }
+
 // Worker is one engine and what stands beside it.
 type Worker struct {
 	ID           string
@@ -88,7 +117,7 @@ type Worker struct {
 	Role         string // prefill, decode, both
 	Model        string // a catalogue name or a path
 	ServedName   string
-	Planner      string
+	Planners     []string // any of the cluster's
 	Listen       string
 	Transfer     string
 	Advertise    string
@@ -155,8 +184,9 @@ func (c *Config) table() []setting {
 		{"tls.ca", path(&c.TLS.CA), "", "authority that planners' and workers' certificates must come from, a PEM file"},
 		{"tls.plaintext", boolean(&c.TLS.Plaintext), "false", "do without TLS beyond loopback, on a network that is trusted"},
 
+		{"gateway.id", nodeName(&c.Gateway.ID, true), "", "name of this gateway in the cluster, kept across restarts; the default is made of its address"},
 		{"gateway.listen", address(&c.Gateway.Listen, false), "127.0.0.1:8080", "address of the client API"},
-		{"gateway.admin", loopback(&c.Gateway.Admin), DefaultAdmin, "loopback address of the admin API, which explains placements, and of a planner's probes and metrics if it has no gateway; empty serves none"},
+		{"gateway.admin", loopback(&c.Gateway.Admin), DefaultAdmin, "loopback address of the admin API, which explains placements and operates the cluster, and of a planner's probes and metrics if it has no gateway; empty serves none; several nodes on one machine need one each"},
 		{"gateway.engine", urls(&c.Gateway.Engines), "", "engines to serve without planners, by URL; a /v1 at its end is left out"},
 		{"gateway.policy", policy(&c.Gateway.Policy), "sticky", "how a worker is chosen among those that could serve: " + strings.Join(Policies(), ", ") + "; several, weighted, make a blend: sticky=3,least-request=1"},
 		{"gateway.disaggregate", choice(&c.Gateway.Disaggregate, "auto", "never", "always"), "auto", "whether prompts are computed on prefill workers: where it pays, never, or whenever there is a pair"},
@@ -184,18 +214,29 @@ func (c *Config) table() []setting {
 		{"gateway.explain", boolean(&c.Gateway.Explain), "false", "tell every client in x-yardmaster-path how its request was placed; by default those that send x-yardmaster-explain: 1"},
 		{"gateway.tokenizer", tokenizers(&c.Gateway.Tokenizers), "", "tokenizers of models, so that prompts are known by their tokens: a .gguf file, a tokenizer.json, or scripted for the scripted engine's own"},
 
-		{"planner.id", text(&c.Planner.ID), "planner-0", "name of this planner, kept across restarts"},
+		{"planner.id", nodeName(&c.Planner.ID, false), "planner-0", "name of this planner in the cluster, another for each, kept across restarts"},
 		{"planner.listen", address(&c.Planner.Listen, false), "127.0.0.1:8090", "address where workers register"},
 		{"planner.data-dir", path(&c.Planner.DataDir), "", "folder of the log and the snapshots; the planner command needs one"},
 		{"planner.lease-ttl", duration(&c.Planner.LeaseTTL, 100*time.Millisecond, time.Hour), "3s", "silence after which a worker is taken for dead"},
 		{"planner.gateway", boolean(&c.Planner.Gateway), "true", "serve clients from this process too"},
+
+		{"cluster.join", addresses(&c.Cluster.Join), "", "peer addresses of some members of the cluster, to find it by; a planner without any founds one alone"},
+		{"cluster.peer-listen", address(&c.Cluster.PeerListen, true), "", "address of the peer port, the one TLS port on which members talk; the default is " + DefaultPeer + " for planners, any port of 127.0.0.1 for gateways"},
+		{"cluster.peer-advertise", advertise(&c.Cluster.PeerAdvertise), "", "host, or host:port, that other members reach the peer port by; the default is the listen address"},
+		{"cluster.bootstrap-expect", integer(&c.Cluster.BootstrapExpect, 1, 9), "1", "planners that found the cluster together, an odd number, each started with the same; with cluster.join, 1 only joins a cluster that exists"},
+		{"cluster.token-file", path(&c.Cluster.TokenFile), "", "file of the secret that makes a process a member, the same on all; a token a line, the first is in use, the others are still trusted; the default is " + TokenName + " in the planner's data folder, and one that founds alone creates it"},
+		{"cluster.peer-cert", path(&c.Cluster.PeerCert), "", "certificate of this node on the peer port instead of a token, its DNS name the node's id, a PEM file"},
+		{"cluster.peer-key", path(&c.Cluster.PeerKey), "", "key of that certificate, a PEM file"},
+		{"cluster.peer-ca", path(&c.Cluster.PeerCA), "", "authority that members' certificates must come from, a PEM file"},
+		{"cluster.raft-multiplier", integer(&c.Cluster.RaftMultiplier, 1, 10), "1", "factor on Raft's timers (300 ms to miss a leader) for slow machines and networks; the same on all planners"},
+		{"cluster.reap-after", duration(&c.Cluster.ReapAfter, time.Second, day), "1m0s", "silence after which a gateway is no longer a member"},
 
 		{"worker.id", text(&c.Worker.ID), "", "name of this worker, kept across restarts; the default is its role, its host unless that is loopback, and its port, so that with port 0 each start is a new worker"},
 		{"worker.engine", choice(&c.Worker.Engine, "cpu", "scripted"), "cpu", "engine to host"},
 		{"worker.role", choice(&c.Worker.Role, "prefill", "decode", "both"), "both", "phases to serve"},
 		{"worker.model", text(&c.Worker.Model), "smollm2", "model to serve: a name (yardmaster model list shows them) or the path of a .gguf file"},
 		{"worker.served-name", text(&c.Worker.ServedName), "", "model name that clients use; the default is the model's own"},
-		{"worker.planner", address(&c.Worker.Planner, true), "127.0.0.1:8090", "planner to register with; empty serves alone"},
+		{"worker.planner", addresses(&c.Worker.Planners), "127.0.0.1:8090", "planners to register with: several of one cluster, any of which will do; empty serves alone"},
 		{"worker.listen", address(&c.Worker.Listen, false), "127.0.0.1:0", "address of the engine's API and metrics"},
 		{"worker.plain-api", boolean(&c.Worker.PlainAPI), "false", "serve the engine's API, which has no TLS of its own yet, beyond loopback, on a network that is trusted"},
 		{"worker.transfer", address(&c.Worker.Transfer, false), "127.0.0.1:0", "address of the KV transfer endpoint"},

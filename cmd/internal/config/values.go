@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -196,6 +197,51 @@ func address(place *string, optional bool) value {
 		return raw, nil
 	}}
 }
+
+// addresses takes several of host:port, with a port that can be dialled.
+func addresses(place *[]string) value {
+	var one string
+	parse := address(&one, false).(typed[string]).parse
+	return list(place, "host:port", func(raw string) error {
+		if _, err := parse(raw); err != nil {
+			return err
+		}
+		host, port, _ := net.SplitHostPort(raw) // parse has seen it
+		if host == "" || port == "0" {
+			return fmt.Errorf("%q cannot be connected to: it needs a host and a port", raw)
+		}
+		return nil
+	})
+}
+
+// advertise takes a host, or host:port, by which others reach a listener.
+func advertise(place *string) value {
+	parse := address(place, true).(typed[string]).parse
+	return typed[string]{place: place, name: "host[:port]", format: keep, parse: func(raw string) (string, error) {
+		if raw == "" || !strings.Contains(raw, ":") {
+			return raw, nil
+		}
+		if ip := net.ParseIP(raw); ip != nil { // an IPv6 address without a port
+			return raw, nil
+		}
+		if host, _, err := net.SplitHostPort(raw); err == nil && host == "" {
+			return "", fmt.Errorf("%q names no host", raw)
+		}
+		return parse(raw)
+	}}
+}
+
+// nodeName takes the name of a member of the cluster: it stands in certificates.
+func nodeName(place *string, optional bool) value {
+	return typed[string]{place: place, name: "name", format: keep, parse: func(raw string) (string, error) {
+		if raw == "" && optional || nodeNames.MatchString(raw) {
+			return raw, nil
+		}
+		return "", fmt.Errorf("%q is not a node's name: 1 to 63 of a-z, 0-9, dot and hyphen, a letter or digit first", raw)
+	}}
+}
+
+var nodeNames = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{0,62}$`)
 
 // loopback takes host:port that other machines cannot reach, or nothing.
 func loopback(place *string) value {

@@ -9,9 +9,11 @@ import (
 	"net/url"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
 	"github.com/go-json-experiment/json"
 
 	"github.com/yardmaster/yardmaster/core/dispatch"
+	"github.com/yardmaster/yardmaster/core/measure"
 	"github.com/yardmaster/yardmaster/server/openai"
 )
 
@@ -34,23 +36,52 @@ func CheckAddress(hostport string) error {
 	return nil
 }
 
+// Parts are what there is to operate. Each may be absent; its paths then answer
+// that it is.
+type Parts struct {
+	// Dispatcher is this process's gateway; it may be nil, and return nil.
+	Dispatcher func() *dispatch.Dispatcher
+	// Ready, if not nil, has /livez, /readyz and /metrics served here, for a
+	// process without a client API that would. It says why the process cannot do
+	// its work, nil when it can.
+	Ready    func() error
+	Registry *measure.Registry // required with Ready or Cluster
+	Cluster  Cluster           // nil outside a cluster
+	// About is what a debug bundle tells of the process besides.
+	About About
+}
+
 // Handler serves the API. Requests that name another host than this machine are
 // refused: a web page in a browser here could otherwise read it.
-func Handler(d *dispatch.Dispatcher) http.Handler {
+func Handler(p Parts) http.Handler {
 	r := chi.NewRouter()
-	r.Use(localOnly)
+	r.Use(localOnly, deliberate, middleware.GetHead)
 	r.NotFound(openai.NotFound)
 	r.MethodNotAllowed(openai.MethodNotAllowed)
-	r.Get("/admin/explain/{id}", func(w http.ResponseWriter, r *http.Request) {
-		id, err := url.PathUnescape(chi.URLParam(r, "id"))
-		placements := d.Explain(id)
-		if err != nil || len(placements) == 0 {
-			fail(w, http.StatusNotFound, "no such request among the last ones")
-			return
-		}
-		answer(w, http.StatusOK, explanationOf(placements))
-	})
+	r.Get("/admin/explain/{id}", p.explain)
+	(&clusterAPI{cluster: p.Cluster, registry: p.Registry, about: p.About}).mount(r)
+	if p.Ready != nil {
+		mountStatus(r, p.Registry, p.Ready)
+	}
 	return r
+}
+
+func (p *Parts) explain(w http.ResponseWriter, r *http.Request) {
+	var d *dispatch.Dispatcher
+	if p.Dispatcher != nil {
+		d = p.Dispatcher()
+	}
+	if d == nil {
+		fail(w, http.StatusNotFound, "no_gateway", "this process has no gateway: ask the one that served the request")
+		return
+	}
+	id, err := url.PathUnescape(chi.URLParam(r, "id"))
+	placements := d.Explain(id)
+	if err != nil || len(placements) == 0 {
+		fail(w, http.StatusNotFound, "not_found", "no such request among the last ones")
+		return
+	}
+	answer(w, http.StatusOK, explanationOf(placements))
 }
 
 func localOnly(next http.Handler) http.Handler {
@@ -60,23 +91,49 @@ func localOnly(next http.Handler) http.Handler {
 			host = name
 		}
 		if ip, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !ip.IsLoopback()) {
-			fail(w, http.StatusForbidden, "this API is for this machine only")
+			fail(w, http.StatusForbidden, "not_local", "this API is for this machine only")
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// fault is an error as the API tells it.
-type fault struct {
+// Intent is the header that a change must carry, with any value.
+const Intent = "X-Yardmaster-Admin"
+
+// deliberate refuses changes that a web page could have sent: a page of another
+// origin cannot set a header of its own without asking first, and nobody here
+// answers that question. Browsers' own word of where a request comes from is
+// heeded too.
+func deliberate(next http.Handler) http.Handler {
+	origin := http.NewCrossOriginProtection()
+	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fail(w, http.StatusForbidden, "cross_origin", "a web page may not change the cluster")
+	}))
+	return origin.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.Method {
+		case http.MethodGet, http.MethodHead:
+		default:
+			if r.Header.Get(Intent) == "" {
+				fail(w, http.StatusForbidden, "no_intent", "a change needs the header "+Intent+": 1, which a web page cannot send")
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	}))
+}
+
+// Fault is an error as the API tells it.
+type Fault struct {
 	Error struct {
 		Message string `json:"message"`
+		Code    string `json:"code"` // a stable word; see the sentinels for those of the cluster
 	} `json:"error"`
 }
 
-func fail(w http.ResponseWriter, status int, message string) {
-	var f fault
-	f.Error.Message = message
+func fail(w http.ResponseWriter, status int, code, message string) {
+	var f Fault
+	f.Error.Message, f.Error.Code = message, code
 	answer(w, status, f)
 }
 
@@ -87,6 +144,7 @@ func answer(w http.ResponseWriter, status int, v any) {
 		return
 	}
 	w.Header()["Content-Type"] = []string{"application/json"}
+	w.Header()["Cache-Control"] = []string{"no-store"}
 	w.WriteHeader(status)
 	_, _ = w.Write(append(body, '\n')) // a client that left needs no answer
 }

@@ -87,7 +87,7 @@ func get(t *testing.T, d *dispatch.Dispatcher, host, path string) (status int, b
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody)
 	r.Host = host
 	w := httptest.NewRecorder()
-	Handler(d).ServeHTTP(w, r)
+	Handler(Parts{Dispatcher: func() *dispatch.Dispatcher { return d }}).ServeHTTP(w, r)
 	return w.Code, w.Body.String()
 }
 

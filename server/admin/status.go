@@ -5,21 +5,14 @@ import (
 	"net/http"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/go-chi/chi/v5/middleware"
 
 	"github.com/yardmaster/yardmaster/core/measure"
 	"github.com/yardmaster/yardmaster/server/metrics"
-	"github.com/yardmaster/yardmaster/server/openai"
 )
 
-// Status serves /livez, /readyz and /metrics of a process that has no client
-// API to serve them. ready is nil while the process can do its work, or says why
-// it cannot. Like [Handler] it refuses requests that name another host.
-func Status(registry *measure.Registry, ready func() error) http.Handler {
-	r := chi.NewRouter()
-	r.Use(localOnly, middleware.GetHead)
-	r.NotFound(openai.NotFound)
-	r.MethodNotAllowed(openai.MethodNotAllowed)
+// mountStatus serves the probes and metrics of a process that has no client API
+// to serve them.
+func mountStatus(r chi.Router, registry *measure.Registry, ready func() error) {
 	r.Get("/livez", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok") })
 	r.Get("/readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := ready(); err != nil {
@@ -29,7 +22,6 @@ func Status(registry *measure.Registry, ready func() error) http.Handler {
 		say(w, http.StatusOK, "ok")
 	})
 	r.Method(http.MethodGet, "/metrics", metrics.Handler(registry))
-	return r
 }
 
 func say(w http.ResponseWriter, status int, text string) {

@@ -14,7 +14,7 @@ func TestStatus(t *testing.T) {
 	registry := &measure.Registry{}
 	registry.Counter(measure.LeaseExpiries).Inc()
 	var fault error
-	h := Status(registry, func() error { return fault })
+	h := Handler(Parts{Registry: registry, Ready: func() error { return fault }})
 	get := func(host, path string) (int, string) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+host+path, http.NoBody)
 		w := httptest.NewRecorder()
@@ -32,6 +32,12 @@ func TestStatus(t *testing.T) {
 	}
 	if status, _ := get("localhost", "/livez"); status != http.StatusOK {
 		t.Errorf("livez is %d", status)
+	}
+	if status, body := get("localhost", "/admin/cluster/status"); status != http.StatusNotFound || !strings.Contains(body, "no_cluster") {
+		t.Errorf("outside a cluster: %d %s", status, body)
+	}
+	if status, body := get("localhost", "/admin/explain/x"); status != http.StatusNotFound || !strings.Contains(body, "no_gateway") {
+		t.Errorf("without a gateway: %d %s", status, body)
 	}
 	if status, _ := get("evil.example", "/metrics"); status != http.StatusForbidden {
 		t.Errorf("another host gets %d", status)

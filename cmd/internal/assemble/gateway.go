@@ -84,7 +84,7 @@ func StartGateway(ctx context.Context, p Process, c config.Gateway, f Fleet) (*G
 	g := &Gateway{addr: ln.Addr().String(), served: make(chan error, 1)}
 	err = g.build(p, c, routing, f) //nolint:contextcheck // requests have contexts of their own
 	if err == nil {
-		g.admin, err = startAdmin(ctx, p, c.Admin, admin.Handler(g.dispatcher))
+		g.admin, err = startAdmin(ctx, p, c.Admin, admin.Handler(admin.Parts{Dispatcher: func() *dispatch.Dispatcher { return g.dispatcher }}))
 	}
 	if err != nil {
 		g.end()

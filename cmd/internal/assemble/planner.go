@@ -97,7 +97,7 @@ func (p *Planner) Addr() string { return p.addr }
 // planner without a gateway that would. It returns the API's root; empty when
 // addr is, or when another process has the default address.
 func (p *Planner) ServeStatus(ctx context.Context, process Process, addr string) (url string, err error) {
-	p.admin, err = startAdmin(ctx, process, addr, admin.Status(process.Registry, p.ready))
+	p.admin, err = startAdmin(ctx, process, addr, admin.Handler(admin.Parts{Registry: process.Registry, Ready: p.ready}))
 	if err != nil || p.admin == nil {
 		return "", err
 	}

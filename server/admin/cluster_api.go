@@ -1,0 +1,249 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json"
+
+	"github.com/yardmaster/yardmaster/core/measure"
+)
+
+const (
+	// askTime bounds a question: members that do not answer within it are listed
+	// as such.
+	askTime = 3 * time.Second
+	// changeTime bounds a change, an election meanwhile included.
+	changeTime = 15 * time.Second
+	// stallTime is how long a stream may stand still.
+	stallTime = 30 * time.Second
+	// snapshotTime bounds a whole snapshot, either way.
+	snapshotTime = 30 * time.Minute
+
+	maxBody     = 64 << 10
+	maxSnapshot = 64 << 30
+)
+
+// clusterAPI serves the paths under /admin/cluster.
+type clusterAPI struct {
+	cluster  Cluster // nil outside a cluster
+	registry *measure.Registry
+	about    About
+}
+
+func (a *clusterAPI) mount(r chi.Router) {
+	r.Route("/admin/cluster", func(r chi.Router) {
+		r.Use(a.present)
+		r.Get("/status", a.status)
+		r.Get("/health", a.health)
+		r.Get("/peers", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, a.cluster.Peers()) })
+		r.Post("/peers", a.add)
+		r.Delete("/peers/{id}", a.remove)
+		r.Post("/transfer-leader", a.transfer)
+		r.Post("/step-down", a.stepDown)
+		r.Get("/autopilot", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, a.cluster.Autopilot()) })
+		r.Put("/autopilot", a.setAutopilot)
+		r.Get("/snapshot", a.save)
+		r.Post("/snapshot", a.restore)
+		r.Get("/debug", a.debug)
+	})
+}
+
+// present answers for a process that is in no cluster.
+func (a *clusterAPI) present(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a.cluster == nil {
+			fail(w, http.StatusNotFound, "no_cluster", "this process is in no cluster: ask a planner, or a gateway that was started with --join")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (a *clusterAPI) status(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), askTime)
+	defer cancel()
+	answer(w, http.StatusOK, a.cluster.Status(ctx))
+}
+
+// health has status 503 while the cluster is not healthy, so that a probe need
+// not read it.
+func (a *clusterAPI) health(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), askTime)
+	defer cancel()
+	s := a.cluster.Status(ctx)
+	code := http.StatusOK
+	if !s.Healthy {
+		code = http.StatusServiceUnavailable
+	}
+	answer(w, code, s.health())
+}
+
+// change runs one change within its time and tells how it went. A change goes on
+// when the client leaves: half of one is what nobody wants.
+func change[T any](w http.ResponseWriter, r *http.Request, do func(context.Context) (T, error)) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), changeTime)
+	defer cancel()
+	extend(w, changeTime+time.Second)
+	done, err := do(ctx)
+	if err != nil {
+		failWith(w, err)
+		return
+	}
+	answer(w, http.StatusOK, done)
+}
+
+// Led says who leads after a change.
+type Led struct {
+	Leader string `json:"leader"`
+}
+
+func (a *clusterAPI) add(w http.ResponseWriter, r *http.Request) {
+	var p Peer
+	if !read(w, r, &p) {
+		return
+	}
+	change(w, r, func(ctx context.Context) (Peers, error) {
+		err := a.cluster.Add(ctx, p)
+		return a.cluster.Peers(), err
+	})
+}
+
+func (a *clusterAPI) remove(w http.ResponseWriter, r *http.Request) {
+	id, err := url.PathUnescape(chi.URLParam(r, "id"))
+	if err != nil {
+		failWith(w, fmt.Errorf("the id: %w", ErrInvalid))
+		return
+	}
+	change(w, r, func(ctx context.Context) (Peers, error) {
+		err := a.cluster.Remove(ctx, id)
+		return a.cluster.Peers(), err
+	})
+}
+
+func (a *clusterAPI) transfer(w http.ResponseWriter, r *http.Request) {
+	var to struct {
+		ID string `json:"id"` // empty: whoever is fittest
+	}
+	if !read(w, r, &to) {
+		return
+	}
+	change(w, r, func(ctx context.Context) (Led, error) {
+		leader, err := a.cluster.Transfer(ctx, to.ID)
+		return Led{leader}, err
+	})
+}
+
+func (a *clusterAPI) stepDown(w http.ResponseWriter, r *http.Request) {
+	change(w, r, func(ctx context.Context) (Led, error) {
+		leader, err := a.cluster.StepDown(ctx)
+		return Led{leader}, err
+	})
+}
+
+func (a *clusterAPI) setAutopilot(w http.ResponseWriter, r *http.Request) {
+	wanted := a.cluster.Autopilot() // what the body leaves out stays
+	if !read(w, r, &wanted) {
+		return
+	}
+	change(w, r, func(ctx context.Context) (Autopilot, error) {
+		return wanted, a.cluster.SetAutopilot(ctx, wanted)
+	})
+}
+
+// save streams a snapshot. When it breaks off the connection is cut, so that half
+// of one cannot be taken for a whole.
+func (a *clusterAPI) save(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), snapshotTime)
+	defer cancel()
+	extend(w, stallTime)
+	saved, err := a.cluster.Save(ctx)
+	if err != nil {
+		failWith(w, err)
+		return
+	}
+	defer saved.Close() //nolint:errcheck // read only
+	w.Header().Set("Content-Type", "application/octet-stream")
+	if _, err := io.Copy(&patient{w: w}, saved); err != nil {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+func (a *clusterAPI) restore(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), snapshotTime)
+	defer cancel()
+	extend(w, snapshotTime)
+	body := &patient{w: w, r: http.MaxBytesReader(w, r.Body, maxSnapshot)}
+	if err := a.cluster.Restore(ctx, body); err != nil {
+		failWith(w, err)
+		return
+	}
+	answer(w, http.StatusOK, a.cluster.Peers())
+}
+
+// patient moves the connection's deadlines along with the bytes: a whole stream
+// may take long, standing still may not.
+type patient struct {
+	w http.ResponseWriter
+	r io.Reader
+}
+
+// Write implements io.Writer.
+func (p *patient) Write(b []byte) (int, error) {
+	extend(p.w, stallTime)
+	return p.w.Write(b)
+}
+
+// Read implements io.Reader.
+func (p *patient) Read(b []byte) (int, error) {
+	// A connection that cannot be given a deadline has none to move.
+	_ = http.NewResponseController(p.w).SetReadDeadline(time.Now().Add(stallTime))
+	return p.r.Read(b)
+}
+
+// extend gives the answer until d from now.
+func extend(w http.ResponseWriter, d time.Duration) {
+	// A connection that cannot be given a deadline has none to move.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d))
+}
+
+// read fills v from the body, strictly; it answers by itself when it cannot.
+func read(w http.ResponseWriter, r *http.Request, v any) bool {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err == nil && len(body) > 0 {
+		err = json.Unmarshal(body, v, json.RejectUnknownMembers(true))
+	}
+	if err != nil {
+		fail(w, http.StatusBadRequest, "invalid", "the body is not understood: "+err.Error())
+		return false
+	}
+	return true
+}
+
+// failWith tells an error of the cluster.
+func failWith(w http.ResponseWriter, err error) {
+	for _, known := range []struct {
+		err    error
+		status int
+		code   string
+	}{
+		{ErrUncertain, http.StatusBadGateway, "uncertain"},
+		{ErrNoLeader, http.StatusServiceUnavailable, "no_leader"},
+		{ErrUnknownMember, http.StatusNotFound, "not_found"},
+		{ErrRefused, http.StatusConflict, "refused"},
+		{ErrInvalid, http.StatusBadRequest, "invalid"},
+		{context.DeadlineExceeded, http.StatusGatewayTimeout, "timeout"},
+	} {
+		if errors.Is(err, known.err) {
+			fail(w, known.status, known.code, err.Error())
+			return
+		}
+	}
+	fail(w, http.StatusInternalServerError, "internal", err.Error())
+}

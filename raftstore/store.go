@@ -6,66 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/yardmaster/yardmaster/core/fleet"
-	"github.com/yardmaster/yardmaster/core/measure"
 	"github.com/yardmaster/yardmaster/core/planner"
+	"github.com/yardmaster/yardmaster/core/prefix"
 	"github.com/yardmaster/yardmaster/raftstore/group"
 	"github.com/yardmaster/yardmaster/raftstore/wal"
 )
-
-// Errors of proposals, as raftstore/group defines them.
-var (
-	// ErrNotLeader means that this node does not lead; nothing was proposed.
-	ErrNotLeader = group.ErrNotLeader
-	// ErrAmbiguous means that the command may or may not come into force.
-	// ProposeAs with the same request id may be repeated.
-	ErrAmbiguous = group.ErrAmbiguous
-	// ErrBusy means that too much is in flight; nothing was proposed.
-	ErrBusy = group.ErrBusy
-	// ErrClosed means that the store was closed or has a fault; nothing was
-	// proposed.
-	ErrClosed = group.ErrClosed
-)
-
-// Config says how to open a store.
-type Config struct {
-	Dir      string // data directory; created if absent
-	InMemory bool   // keep everything in memory instead; Dir is ignored
-	NodeID   string // stable name of this node; empty means "planner-0"
-	// ClusterID, if not empty, must be the directory's. A new directory takes it,
-	// or a random one.
-	ClusterID string
-
-	Heartbeat     time.Duration // heartbeat and election timeout; 0 means 300 ms
-	Lease         time.Duration // leader lease; 0 means half of Heartbeat
-	WriteDeadline time.Duration // a write slower than this is a hung disk; 0 means 5 s
-
-	Registry *measure.Registry // required
-	Logger   *slog.Logger      // nil discards
-}
-
-func (c *Config) validate() error {
-	var faults []error
-	if c.Dir == "" && !c.InMemory {
-		faults = append(faults, errors.New("no data directory and not in memory"))
-	}
-	if c.Registry == nil {
-		faults = append(faults, errors.New("no metrics registry"))
-	}
-	if len(c.NodeID) > 128 {
-		faults = append(faults, errors.New("node id is longer than 128 bytes"))
-	}
-	if c.Heartbeat < 0 || c.Lease < 0 || c.WriteDeadline < 0 || (c.Heartbeat > 0 && c.Lease > c.Heartbeat) {
-		faults = append(faults, errors.New("a timer is negative or the lease outlasts the heartbeat timeout"))
-	}
-	return errors.Join(faults...)
-}
 
 // Store is an open data directory with its running Raft node. It is safe for
 // concurrent use.
@@ -75,6 +26,10 @@ type Store struct {
 	dir     *directory // nil in memory
 	id      identity
 	sync    wal.SyncTimes
+	cfg     Config
+	prefix  *prefix.State
+	// incarnation names this run of the node.
+	incarnation string
 
 	closing sync.Once
 	closed  error
@@ -88,13 +43,8 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("raftstore: %w", err)
 	}
-	if cfg.NodeID == "" {
-		cfg.NodeID = "planner-0"
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	s := &Store{machine: planner.New()}
+	cfg = cfg.withDefaults()
+	s := &Store{machine: planner.New(), cfg: cfg, prefix: prefix.NewState(cfg.Prefix), incarnation: NewRequestID().String()}
 	if err := s.open(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("raftstore: %w", err)
 	}
@@ -109,7 +59,7 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 	// One voter needs no network; the address is only a name.
 	_, local := raft.NewInmemTransport(raft.ServerAddress(cfg.NodeID))
 	s.core, err = group.Open(ctx, group.Config{
-		Name: "core", NodeID: cfg.NodeID, Bootstrap: true,
+		Name: "core", NodeID: cfg.NodeID, Bootstrap: []group.Server{{ID: cfg.NodeID, Addr: cfg.NodeID}},
 		Store: store, Snapshots: snapshots, Transport: local,
 		Heartbeat: cfg.Heartbeat, Lease: cfg.Lease, WriteDeadline: cfg.WriteDeadline,
 		OnLead: s.onLead, Registry: cfg.Registry, Logger: cfg.Logger,
@@ -197,27 +147,53 @@ func NewRequestID() planner.RequestID {
 // works after a fault.
 func (s *Store) View() *fleet.View { return s.machine.View() }
 
-// Read is View, linearizable: it shows every change that was acknowledged
-// before the call. Errors are those of Propose.
-func (s *Store) Read(ctx context.Context) (*fleet.View, error) {
-	if err := s.core.Barrier(ctx); err != nil {
-		return nil, err
-	}
-	return s.View(), nil
-}
-
 // Leading reports whether this node leads, has applied everything committed
 // before, and knows its cluster.
 func (s *Store) Leading() bool { return s.core.Leading() }
 
-// WaitLeader returns when this node leads, or with ctx's error or the fault.
+// LeadingPrefix is Leading of the prefix group.
+func (s *Store) LeadingPrefix() bool { return s.Leading() }
+
+// Leader is the node that leads the core group, and where its port is; empty
+// when none is known.
+func (s *Store) Leader() (id, addr string) {
+	if s.core.Status().Leader == "" {
+		return "", ""
+	}
+	return s.cfg.NodeID, s.cfg.Advertise
+}
+
+// PrefixLeader is Leader of the prefix group.
+func (s *Store) PrefixLeader() (id, addr string) { return s.Leader() }
+
+// WaitLeader returns when the cluster has a leader that takes proposals, as far
+// as this node knows, or with ctx's error or the fault.
 func (s *Store) WaitLeader(ctx context.Context) error {
+	return s.waitUntil(ctx, "no leader", s.Leading)
+}
+
+// Ready is nil once this node has caught up: it has applied, in both groups,
+// what was committed when it came in. It stays ready when leaders vanish. Errors
+// wrap ErrNotReady.
+func (s *Store) Ready() error {
+	if !s.Leading() {
+		return fmt.Errorf("%w: waiting for a leader", ErrNotReady)
+	}
+	return nil
+}
+
+// WaitReady returns when the node is ready, or with ctx's error or the fault.
+func (s *Store) WaitReady(ctx context.Context) error {
+	return s.waitUntil(ctx, "not ready", func() bool { return s.Ready() == nil })
+}
+
+func (s *Store) waitUntil(ctx context.Context, what string, done func() bool) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for !s.Leading() {
+	for !done() {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("raftstore: no leadership: %w", ctx.Err())
+			return fmt.Errorf("raftstore: %s: %w", what, ctx.Err())
 		case <-s.Faulted():
 			return s.Fault()
 		case <-tick.C:
@@ -225,6 +201,25 @@ func (s *Store) WaitLeader(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Prefix is which worker holds which KV block, as this node knows it. Only
+// ProposeFrame may change it.
+func (s *Store) Prefix() *prefix.State { return s.prefix }
+
+// ProposeFrame brings a frame into force, from any node, and says what became of
+// it. A frame may be proposed again: its numbers make that harmless.
+func (s *Store) ProposeFrame(_ context.Context, f *prefix.Frame) (prefix.Outcome, error) {
+	if err := f.Validate(); err != nil {
+		return 0, err
+	}
+	return s.prefix.Apply(f), nil
+}
+
+// NodeID names this node.
+func (s *Store) NodeID() string { return s.cfg.NodeID }
+
+// Incarnation names this run of the node.
+func (s *Store) Incarnation() string { return s.incarnation }
 
 // ClusterID names the cluster the store belongs to.
 func (s *Store) ClusterID() string { return s.id.ClusterID }
@@ -241,24 +236,6 @@ func (s *Store) Fault() error { return s.core.Fault() }
 
 // Snapshot writes a snapshot now, beside those the node writes by itself.
 func (s *Store) Snapshot(ctx context.Context) error { return s.core.Snapshot(ctx) }
-
-// Status is where the node stands.
-type Status struct {
-	group.Status
-	ClusterID string
-	NodeID    string
-	Leading   bool
-	Sync      wal.SyncTimes // measured at Open; zero in memory
-	Fault     error
-}
-
-// Status reads the node's position for an operator.
-func (s *Store) Status() Status {
-	return Status{
-		Status: s.core.Status(), ClusterID: s.id.ClusterID, NodeID: s.id.NodeID,
-		Leading: s.Leading(), Sync: s.sync, Fault: s.Fault(),
-	}
-}
 
 // Close stops the node within ctx and releases the directory. View still
 // works. A second call returns what the first did.

@@ -140,11 +140,11 @@ func TestProposals(t *testing.T) {
 	if res, err := s.Propose(t.Context(), planner.ExpireWorker{ID: "w", Epoch: 99}); err != nil || !errors.Is(res.Err(), planner.ErrStaleEpoch) {
 		t.Errorf("a stale epoch: %+v, %v", res, err)
 	}
-	if v, err := s.Read(t.Context()); err != nil || v.Current("w", first.Epoch) < 0 {
+	if v, err := s.Read(t.Context(), Linearizable()); err != nil || v.Current("w", first.Epoch) < 0 {
 		t.Errorf("Read = %+v, %v", v, err)
 	}
 	st := s.Status()
-	if !st.Leading || st.State != "Leader" || st.Leader != "n1" || st.ClusterID == "" || st.Fault != nil {
+	if !st.Core.Leading || st.Core.State != "Leader" || st.Core.Leader != "n1" || st.ClusterID == "" || st.Fault != "" {
 		t.Errorf("status %+v", st)
 	}
 	closeStore(t, s)

@@ -156,7 +156,7 @@ func TestMembershipThroughAPlannerRestart(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
-	view, err := planner.store.Read(t.Context())
+	view, err := planner.store.Read(t.Context(), raftstore.Linearizable())
 	if err != nil || len(view.Workers) != 2 || view.Find("w2") < 0 || view.Find("w3") < 0 {
 		t.Errorf("members at the end: %+v, %v", view, err)
 	}

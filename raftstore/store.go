@@ -129,7 +129,7 @@ func (s *Store) Propose(ctx context.Context, cmd planner.Command) (planner.Resul
 // ProposeAs is Propose under a request id of the caller's: repeating it after
 // ErrAmbiguous, with the same command, has the effect of proposing once.
 func (s *Store) ProposeAs(ctx context.Context, id planner.RequestID, cmd planner.Command) (planner.Result, error) {
-	entry, err := planner.Encode(id, cmd)
+	entry, err := s.machine.Encode(id, cmd)
 	if err != nil {
 		return planner.Result{}, err
 	}

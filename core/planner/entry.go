@@ -26,8 +26,9 @@ const (
 // names of 512 bytes fits.
 const MaxEntry = 1 << 20
 
-// MaxFeatureLevel is the highest level this binary understands.
-const MaxFeatureLevel = 1
+// MaxFeatureLevel is the highest level this binary understands. Level 2 brought
+// registers, quotas and members.
+const MaxFeatureLevel = 2
 
 // RequestID makes repeating a proposal harmless: an entry whose id is
 // remembered changes nothing and gets the first one's result. Proposers choose
@@ -46,9 +47,49 @@ var (
 	// be skipped. The node has to stop: applying the rest without it would part
 	// it from the others.
 	ErrUnknownEntry = errors.New("written by a newer release of yardmaster; upgrade this node")
+	// ErrLevel means that the cluster's feature level does not allow the command
+	// yet: some member is of a release that could not read it. Nothing was
+	// proposed.
+	ErrLevel = errors.New("not before every member runs a release that knows it")
 )
 
-// Encode validates cmd and gives the entry to propose. Errors wrap ErrInvalid.
+// Encode validates cmd and gives the entry to propose, if the committed feature
+// level allows it. It may be called from anywhere at any time. Errors wrap
+// ErrInvalid or ErrLevel.
+func (m *Machine) Encode(id RequestID, cmd Command) ([]byte, error) {
+	if err := m.allows(cmd.kind()); err != nil {
+		return nil, err
+	}
+	return Encode(id, cmd)
+}
+
+// Check reports why an entry that another node encoded must not be proposed
+// here: what Encode would have refused. It may be called from anywhere at any
+// time. Errors wrap ErrMalformed, ErrUnknownEntry, ErrInvalid or ErrLevel.
+func (m *Machine) Check(entry []byte) error {
+	_, cmd, err := decode(entry, m.maxLevel)
+	switch {
+	case err != nil:
+		return err
+	case cmd == nil:
+		return fmt.Errorf("entry type %d: %w", entry[1], ErrUnknownEntry)
+	}
+	if err := cmd.validate(); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return m.allows(cmd.kind())
+}
+
+func (m *Machine) allows(k kind) error {
+	if need, have := k.level(), max(m.FeatureLevel(), 1); need > have {
+		return fmt.Errorf("entry type %d needs feature level %d, the cluster is at %d: %w", k, need, have, ErrLevel)
+	}
+	return nil
+}
+
+// Encode validates cmd and encodes it for a cluster of MaxFeatureLevel. To
+// propose it use [Machine.Encode], which knows the cluster's. Errors wrap
+// ErrInvalid.
 func Encode(id RequestID, cmd Command) ([]byte, error) {
 	if err := cmd.validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -68,6 +109,11 @@ func Encode(id RequestID, cmd Command) ([]byte, error) {
 // Decode reads an entry. cmd is nil for an ignorable type it does not know.
 // Errors wrap ErrMalformed or ErrUnknownEntry.
 func Decode(entry []byte) (id RequestID, cmd Command, err error) {
+	return decode(entry, MaxFeatureLevel)
+}
+
+// decode is Decode of a binary that knows no level above maxLevel.
+func decode(entry []byte, maxLevel uint32) (id RequestID, cmd Command, err error) {
 	if len(entry) < entryHeader || len(entry) > MaxEntry {
 		return id, nil, fmt.Errorf("%w: entry of %d bytes", ErrMalformed, len(entry))
 	}
@@ -75,6 +121,9 @@ func Decode(entry []byte) (id RequestID, cmd Command, err error) {
 	copy(id[:], entry[2:entryHeader])
 	if version != entryVersion {
 		return id, nil, fmt.Errorf("entry version %d, type %d: %w", version, k, ErrUnknownEntry)
+	}
+	if k.level() > maxLevel {
+		return id, nil, fmt.Errorf("entry type %d: %w", k, ErrUnknownEntry)
 	}
 	cmd, err = decodeBody(k, entry[entryHeader:])
 	return id, cmd, err
@@ -94,6 +143,9 @@ func decodeBody(k kind, body []byte) (Command, error) {
 		return decodeRegister(body)
 	case kindExpireWorker, kindLeaveWorker, kindDrainWorker:
 		return decodeEpochCommand(k, body)
+	case kindSetRegister, kindDeleteRegister, kindSetQuota, kindDropQuota, kindGrantQuota, kindReturnQuota, kindEndHolder,
+		kindPutMember, kindDropMember:
+		return decodeBody2(k, body)
 	case ignorable: // the bit alone is no type
 	}
 	if k&ignorable != 0 {

@@ -30,7 +30,7 @@ func FuzzApply(f *testing.F) {
 		if res.Code != Ignored && int(res.Code) >= len(codeNames) {
 			t.Fatalf("result %+v", res)
 		}
-		var back Machine
+		back := New()
 		if err := back.Restore(bytes.NewReader(snapshotBytes(t, m))); err != nil {
 			t.Fatalf("state of a fuzzed entry does not restore: %v", err)
 		}
@@ -50,15 +50,15 @@ func FuzzRestore(f *testing.F) {
 		if fix { // get past the checksums, to the sections' contents
 			b = fixChecksums(b)
 		}
-		var m Machine
+		m := New()
 		if err := m.Restore(bytes.NewReader(b)); err != nil {
 			if !errors.Is(err, ErrMalformed) && !errors.Is(err, ErrUnknownEntry) {
 				t.Fatalf("untyped error: %v", err)
 			}
 			return
 		}
-		var back Machine
-		if err := back.Restore(bytes.NewReader(snapshotBytes(t, &m))); err != nil {
+		back := New()
+		if err := back.Restore(bytes.NewReader(snapshotBytes(t, m))); err != nil {
 			t.Fatalf("a restored state does not restore again: %v", err)
 		}
 	})
@@ -83,7 +83,7 @@ func TestHostileLengthAllocatesNothing(t *testing.T) {
 	b := append([]byte(snapshotMagic), 1, 1, 0, 0, 0, 1) // claims 16 MiB
 	allocated := testing.Benchmark(func(bm *testing.B) {
 		for range bm.N {
-			var m Machine
+			m := New()
 			if err := m.Restore(bytes.NewReader(b)); !errors.Is(err, ErrMalformed) {
 				bm.Fatal(err)
 			}

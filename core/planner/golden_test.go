@@ -68,7 +68,7 @@ func TestGoldenLogAndSnapshot(t *testing.T) {
 	if got := readFile(t, snapPath); !bytes.Equal(got, snap) {
 		t.Errorf("snapshot changed on the wire:\ngot  %x\nwant %x", snap, got)
 	}
-	var back Machine
+	back := New()
 	if err := back.Restore(bytes.NewReader(readFile(t, snapPath))); err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestSnapshotOfLargeWorkers(t *testing.T) {
 	m := New()
 	m.applied = 1
 	m.view.Store(fleet.NewView(1, big))
-	var back Machine
+	back := New()
 	if err := back.Restore(bytes.NewReader(snapshotBytes(t, m))); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/quota"
+	"github.com/yardmaster/yardmaster/core/table"
 )
 
 // MaxWorkers bounds the fleet. It belongs to entry version 1 and cannot change
@@ -14,15 +16,21 @@ import (
 const MaxWorkers = 16384
 
 // Machine is the state of the group core. Apply, Restore, Snapshot and Digest
-// belong to one goroutine, or must not overlap; View, ClusterID and
-// FeatureLevel may be called from anywhere at any time. New is its constructor.
+// belong to one goroutine, or must not overlap; everything that reads (View,
+// Register, Members, Quota and so on) may be called from anywhere at any time.
+// New is its constructor.
 type Machine struct {
+	maxLevel uint32 // highest feature level it reads
+
 	applied uint64
 	seen    window
 	meta    atomic.Pointer[meta]
 	// The view is the state of the fleet itself, not a copy of it: a change
 	// builds the next view, so a snapshot is the taking of one pointer.
-	view atomic.Pointer[fleet.View]
+	view      atomic.Pointer[fleet.View]
+	registers atomic.Pointer[table.Table[*Register]]
+	quotas    atomic.Pointer[quota.Ledger]
+	members   atomic.Pointer[table.Table[*Member]]
 }
 
 type meta struct {
@@ -31,10 +39,18 @@ type meta struct {
 }
 
 // New is the machine before the first entry.
-func New() *Machine {
-	m := &Machine{}
+func New() *Machine { return NewAtLevel(MaxFeatureLevel) }
+
+// NewAtLevel is a machine that reads nothing beyond a feature level, as an
+// older binary would: it is for trying what such a binary does among newer
+// ones. maxLevel is 1 to MaxFeatureLevel.
+func NewAtLevel(maxLevel uint32) *Machine {
+	m := &Machine{maxLevel: maxLevel}
 	m.meta.Store(&meta{})
 	m.view.Store(fleet.NewView(0, nil))
+	m.registers.Store(&table.Table[*Register]{})
+	m.quotas.Store(&quota.Ledger{})
+	m.members.Store(&table.Table[*Member]{})
 	return m
 }
 
@@ -60,9 +76,12 @@ func (m *Machine) Apply(index uint64, entry []byte) (Result, error) {
 	if index <= m.applied {
 		return Result{}, fmt.Errorf("%w: entry %d after entry %d", ErrMalformed, index, m.applied)
 	}
-	id, cmd, err := Decode(entry)
+	id, cmd, err := decode(entry, m.maxLevel)
 	if err != nil {
 		return Result{}, fmt.Errorf("entry %d: %w", index, err)
+	}
+	if c, ok := cmd.(SetFeatureLevel); ok && c.Level > m.maxLevel {
+		return Result{}, fmt.Errorf("entry %d: feature level %d: %w", index, c.Level, ErrUnknownEntry)
 	}
 	m.applied = index
 	if first, ok := m.seen.find(id); ok {
@@ -75,6 +94,9 @@ func (m *Machine) Apply(index uint64, entry []byte) (Result, error) {
 }
 
 func (m *Machine) execute(index uint64, cmd Command) Result {
+	if cmd != nil && m.allows(cmd.kind()) != nil {
+		return Result{Code: Refused} // a proposer that did not look
+	}
 	switch c := cmd.(type) {
 	case InitCluster:
 		return m.initCluster(c)
@@ -88,6 +110,32 @@ func (m *Machine) execute(index uint64, cmd Command) Result {
 		return m.remove(index, c.ID, c.Epoch)
 	case DrainWorker:
 		return m.drain(index, c)
+	default:
+		return m.execute2(index, cmd)
+	}
+}
+
+// execute2 carries out commands of feature level 2.
+func (m *Machine) execute2(index uint64, cmd Command) Result {
+	switch c := cmd.(type) {
+	case SetRegister:
+		return m.setRegister(index, c)
+	case DeleteRegister:
+		return m.deleteRegister(c)
+	case SetQuota:
+		return m.setQuota(c)
+	case DropQuota:
+		return m.dropQuota(c)
+	case GrantQuota:
+		return m.grantQuota(c)
+	case ReturnQuota:
+		return m.returnQuota(c)
+	case EndHolder:
+		return m.endHolder(c)
+	case PutMember:
+		return m.putMember(index, c)
+	case DropMember:
+		return m.dropMember(c)
 	default:
 		return Result{Code: Ignored}
 	}

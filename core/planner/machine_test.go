@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"github.com/yardmaster/yardmaster/core/fleet"
@@ -289,7 +290,7 @@ func TestSameLogSameBytes(t *testing.T) {
 		if straight.Digest() != restored.Digest() {
 			t.Fatal("equal logs, different digests")
 		}
-		if diff := cmp.Diff(straight.View().Workers, restored.View().Workers); diff != "" {
+		if diff := cmp.Diff(straight.View().Workers, restored.View().Workers, cmpopts.EquateEmpty()); diff != "" {
 			t.Fatal(diff)
 		}
 	})

@@ -12,10 +12,7 @@ import (
 
 // A snapshot is the sections of core/wire/section with protobuf payloads. The
 // end section is last, and nothing follows it.
-const (
-	snapshotMagic  = "YMCORE\x01\n"
-	sectionVersion = 1
-)
+const snapshotMagic = "YMCORE\x01\n"
 
 // sectionType is a section's first byte. Numbers are for ever.
 type sectionType uint8
@@ -26,20 +23,37 @@ const (
 	sectionWindow  sectionType = 3
 	sectionEnd     sectionType = 4
 
+	// Of feature level 2.
+	sectionRegisters sectionType = 5
+	sectionQuotas    sectionType = 6
+	sectionMembers   sectionType = 7
+
 	sectionIgnorable sectionType = section.Ignorable
 )
+
+// version is that of a section of the type in a snapshot of a feature level. The
+// head's is raised with the level, so that a binary that does not know the level
+// refuses the snapshot where it begins; the window's, because a result has more
+// fields since.
+func (t sectionType) version(level uint32) byte {
+	if (t == sectionHead || t == sectionWindow) && level >= 2 {
+		return 2
+	}
+	return 1
+}
 
 // sectionWriter writes messages until the first error, which it keeps.
 type sectionWriter struct {
 	*section.Writer
-	err error
+	level uint32 // the state's feature level
+	err   error
 }
 
 func (s *sectionWriter) message(t sectionType, m proto.Message) {
 	if s.err != nil {
 		return
 	}
-	s.Write(byte(t), sectionVersion, func(b []byte) []byte {
+	s.Write(byte(t), t.version(s.level), func(b []byte) []byte {
 		out, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, m)
 		if err != nil {
 			s.err = err
@@ -66,14 +80,16 @@ func openSections(r io.Reader) (*section.Reader, error) {
 	return in, nil
 }
 
-// nextSection reads one section. Errors wrap ErrMalformed or ErrUnknownEntry.
-func nextSection(in *section.Reader) (sectionType, []byte, error) {
+// nextSection reads one section, as a binary that knows no level above maxLevel.
+// Errors wrap ErrMalformed or ErrUnknownEntry.
+func nextSection(in *section.Reader, maxLevel uint32) (sectionType, []byte, error) {
 	kind, version, payload, err := in.Next()
 	if err != nil {
 		return 0, nil, fmt.Errorf("%w: snapshot: %w", ErrMalformed, err)
 	}
-	if version != sectionVersion && kind&section.Ignorable == 0 {
+	t := sectionType(kind)
+	if newest := t.version(maxLevel); (version == 0 || version > newest) && t&sectionIgnorable == 0 {
 		return 0, nil, fmt.Errorf("section %d version %d: %w", kind, version, ErrUnknownEntry)
 	}
-	return sectionType(kind), payload, nil
+	return t, payload, nil
 }

@@ -9,6 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/quota"
+	"github.com/yardmaster/yardmaster/core/table"
 	"github.com/yardmaster/yardmaster/core/wire/control"
 	"github.com/yardmaster/yardmaster/core/wire/section"
 )
@@ -19,24 +21,31 @@ const sectionRun = 256
 // Snapshot is the state at one index. It is immutable and may be written while
 // the machine goes on.
 type Snapshot struct {
-	applied uint64
-	meta    *meta
-	view    *fleet.View
-	window  []remembered
+	applied   uint64
+	meta      *meta
+	view      *fleet.View
+	registers table.Table[*Register]
+	quotas    quota.Ledger
+	members   table.Table[*Member]
+	window    []remembered
 }
 
 // Snapshot captures the state. It takes pointers and copies the request
-// window; it does not encode.
+// window, some 300 KB; it does not encode.
 func (m *Machine) Snapshot() *Snapshot {
-	return &Snapshot{applied: m.applied, meta: m.meta.Load(), view: m.View(), window: m.seen.list()}
+	return &Snapshot{
+		applied: m.applied, meta: m.meta.Load(), view: m.View(), window: m.seen.list(),
+		registers: *m.registers.Load(), quotas: *m.quotas.Load(), members: *m.members.Load(),
+	}
 }
 
 // Index is the last applied entry it contains.
 func (s *Snapshot) Index() uint64 { return s.applied }
 
-// WriteTo writes the snapshot; equal states give equal bytes.
+// WriteTo writes the snapshot; equal states give equal bytes. What is written
+// at feature level 1 can be read by binaries that know no other.
 func (s *Snapshot) WriteTo(w io.Writer) (int64, error) {
-	sw := &sectionWriter{Writer: section.NewWriter(w, snapshotMagic)}
+	sw := &sectionWriter{Writer: section.NewWriter(w, snapshotMagic), level: s.meta.featureLevel}
 	sw.message(sectionHead, &control.HeadSection{
 		ClusterId: s.meta.clusterID, FeatureLevel: s.meta.featureLevel, Applied: s.applied, ViewIndex: s.view.Index,
 	})
@@ -49,6 +58,7 @@ func (s *Snapshot) WriteTo(w io.Writer) (int64, error) {
 		run := s.window[start:min(start+sectionRun, len(s.window))]
 		sw.message(sectionWindow, windowSection(run))
 	}
+	s.writeLevel2(sw)
 	sw.message(sectionEnd, &control.EndSection{Sections: sw.Count()})
 	return sw.result()
 }
@@ -74,23 +84,10 @@ func windowSection(run []remembered) *control.WindowSection {
 	for _, r := range run {
 		m.Requests = append(m.Requests, &control.RememberedRequest{
 			Id: r.id[:], Index: r.res.Index, Code: uint32(r.res.Code), Epoch: uint64(r.res.Epoch), Changed: r.res.Changed,
+			Version: r.res.Version, Granted: int64(r.res.Granted),
 		})
 	}
 	return m
-}
-
-// Restore replaces the state by the snapshot in r, all of it or, on an error,
-// nothing. Errors wrap ErrMalformed or ErrUnknownEntry.
-func (m *Machine) Restore(r io.Reader) error {
-	var l loader
-	if err := l.read(r); err != nil {
-		return err
-	}
-	m.applied = l.applied
-	m.seen = l.seen
-	m.meta.Store(&l.meta)
-	m.view.Store(fleet.NewView(l.viewIndex, l.workers))
-	return nil
 }
 
 // Digest identifies the state: the SHA-256 of its snapshot.
@@ -111,119 +108,4 @@ func (s *Snapshot) Digest() Digest {
 		panic(fmt.Sprintf("planner: state does not encode: %v", err))
 	}
 	return Digest(h.Sum(nil))
-}
-
-// loader collects the sections of one snapshot.
-type loader struct {
-	meta      meta
-	applied   uint64
-	viewIndex uint64
-	workers   []fleet.Worker
-	seen      window
-	headSeen  bool
-}
-
-func (l *loader) read(r io.Reader) error {
-	in, err := openSections(r)
-	if err != nil {
-		return err
-	}
-	for {
-		t, payload, err := nextSection(in)
-		if err != nil {
-			return err
-		}
-		if t == sectionEnd && l.headSeen {
-			return l.end(payload, in)
-		}
-		if err := l.section(t, payload); err != nil {
-			return err
-		}
-	}
-}
-
-func (l *loader) section(t sectionType, payload []byte) error {
-	if !l.headSeen && t != sectionHead && t&sectionIgnorable == 0 {
-		return fmt.Errorf("%w: section %d before the head", ErrMalformed, t)
-	}
-	switch t {
-	case sectionHead:
-		return l.head(payload)
-	case sectionWorkers:
-		return l.addWorkers(payload)
-	case sectionWindow:
-		return l.addWindow(payload)
-	case sectionEnd, sectionIgnorable: // not after the head; the bit alone is no type
-	}
-	if t&sectionIgnorable != 0 {
-		return nil
-	}
-	return fmt.Errorf("section %d: %w", t, ErrUnknownEntry)
-}
-
-func (l *loader) head(payload []byte) error {
-	var m control.HeadSection
-	if err := unmarshal(payload, &m); err != nil {
-		return err
-	}
-	if l.headSeen || m.GetViewIndex() > m.GetApplied() {
-		return fmt.Errorf("%w: head section", ErrMalformed)
-	}
-	l.headSeen = true
-	l.meta = meta{clusterID: m.GetClusterId(), featureLevel: m.GetFeatureLevel()}
-	l.applied, l.viewIndex = m.GetApplied(), m.GetViewIndex()
-	return nil
-}
-
-func (l *loader) addWorkers(payload []byte) error {
-	var m control.WorkersSection
-	if err := unmarshal(payload, &m); err != nil {
-		return err
-	}
-	for _, pb := range m.GetWorkers() {
-		w, err := control.ToWorker(pb)
-		if err != nil {
-			return fmt.Errorf("%w: %w", ErrMalformed, err)
-		}
-		inOrder := len(l.workers) == 0 || l.workers[len(l.workers)-1].ID < w.ID
-		if w.ID == "" || w.Epoch == 0 || uint64(w.Epoch) > l.viewIndex || !inOrder || len(l.workers) >= MaxWorkers {
-			return fmt.Errorf("%w: worker %q of epoch %d", ErrMalformed, w.ID, w.Epoch)
-		}
-		l.workers = append(l.workers, w)
-	}
-	return nil
-}
-
-func (l *loader) addWindow(payload []byte) error {
-	var m control.WindowSection
-	if err := unmarshal(payload, &m); err != nil {
-		return err
-	}
-	for _, pb := range m.GetRequests() {
-		if len(pb.GetId()) != len(RequestID{}) || pb.GetCode() > uint32(^Code(0)) {
-			return fmt.Errorf("%w: remembered request %x", ErrMalformed, pb.GetId())
-		}
-		id := RequestID(pb.GetId())
-		if _, twice := l.seen.find(id); twice || id == (RequestID{}) || len(l.seen.ring) >= windowSize {
-			return fmt.Errorf("%w: remembered request %v", ErrMalformed, id)
-		}
-		l.seen.add(id, Result{
-			Index: pb.GetIndex(), Code: Code(pb.GetCode()), Epoch: fleet.Epoch(pb.GetEpoch()), Changed: pb.GetChanged(),
-		})
-	}
-	return nil
-}
-
-func (l *loader) end(payload []byte, in *section.Reader) error {
-	var m control.EndSection
-	if err := unmarshal(payload, &m); err != nil {
-		return err
-	}
-	if n := in.Count() - 1; m.GetSections() != n {
-		return fmt.Errorf("%w: %d sections of %d", ErrMalformed, n, m.GetSections())
-	}
-	if err := in.End(); err != nil {
-		return fmt.Errorf("%w: snapshot: %w", ErrMalformed, err)
-	}
-	return nil
 }

@@ -7,38 +7,13 @@ import "slices"
 // a repetition.
 const windowSize = 4096
 
-// window remembers the results of the last requests, oldest out first. It is
+// window remembers the results of the last requests, oldest first out. It is
 // replicated state: membership depends on the log alone. The zero value is
 // empty.
 type window struct {
-	byID map[RequestID]Result // looked up, never ranged over
-	ring []RequestID          // insertion order, a ring once full
-	next int                  // the oldest in a full ring
-}
-
-func (w *window) find(id RequestID) (Result, bool) {
-	if id == (RequestID{}) {
-		return Result{}, false
-	}
-	res, ok := w.byID[id]
-	return res, ok
-}
-
-func (w *window) add(id RequestID, res Result) {
-	if id == (RequestID{}) {
-		return
-	}
-	if w.byID == nil {
-		w.byID = map[RequestID]Result{}
-	}
-	w.byID[id] = res
-	if len(w.ring) < windowSize {
-		w.ring = append(w.ring, id)
-		return
-	}
-	delete(w.byID, w.ring[w.next])
-	w.ring[w.next] = id
-	w.next = (w.next + 1) % windowSize
+	byID map[RequestID]int32 // place in ring; looked up, never ranged over
+	ring []remembered        // in order of arrival, a ring once full
+	next int                 // the oldest in a full ring
 }
 
 type remembered struct {
@@ -46,11 +21,31 @@ type remembered struct {
 	res Result
 }
 
-// list copies the window, oldest first.
-func (w *window) list() []remembered {
-	out := make([]remembered, 0, len(w.ring))
-	for _, id := range slices.Concat(w.ring[w.next:], w.ring[:w.next]) {
-		out = append(out, remembered{id, w.byID[id]})
+func (w *window) find(id RequestID) (Result, bool) {
+	if i, ok := w.byID[id]; ok {
+		return w.ring[i].res, true
 	}
-	return out
+	return Result{}, false
 }
+
+// add remembers a request that find does not know. The zero id is none.
+func (w *window) add(id RequestID, res Result) {
+	if id == (RequestID{}) {
+		return
+	}
+	if w.byID == nil {
+		w.byID = map[RequestID]int32{}
+	}
+	if len(w.ring) < windowSize {
+		w.byID[id] = int32(len(w.ring))
+		w.ring = append(w.ring, remembered{id, res})
+		return
+	}
+	delete(w.byID, w.ring[w.next].id)
+	w.byID[id] = int32(w.next)
+	w.ring[w.next] = remembered{id, res}
+	w.next = (w.next + 1) % windowSize
+}
+
+// list copies the window, oldest first.
+func (w *window) list() []remembered { return slices.Concat(w.ring[w.next:], w.ring[:w.next]) }

@@ -529,6 +529,572 @@ func (x *SetFeatureLevelBody) GetLevel() uint32 {
 	return 0
 }
 
+// SetRegisterBody writes a register.
+type SetRegisterBody struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	IfVersion     *uint64                `protobuf:"varint,3,opt,name=if_version,json=ifVersion,proto3,oneof" json:"if_version,omitempty"` // absent: whatever its version; 0: only if it does not exist
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetRegisterBody) Reset() {
+	*x = SetRegisterBody{}
+	mi := &file_core_wire_control_control_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetRegisterBody) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetRegisterBody) ProtoMessage() {}
+
+func (x *SetRegisterBody) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetRegisterBody.ProtoReflect.Descriptor instead.
+func (*SetRegisterBody) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *SetRegisterBody) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *SetRegisterBody) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+func (x *SetRegisterBody) GetIfVersion() uint64 {
+	if x != nil && x.IfVersion != nil {
+		return *x.IfVersion
+	}
+	return 0
+}
+
+// DeleteRegisterBody removes a register.
+type DeleteRegisterBody struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	IfVersion     *uint64                `protobuf:"varint,2,opt,name=if_version,json=ifVersion,proto3,oneof" json:"if_version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteRegisterBody) Reset() {
+	*x = DeleteRegisterBody{}
+	mi := &file_core_wire_control_control_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteRegisterBody) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteRegisterBody) ProtoMessage() {}
+
+func (x *DeleteRegisterBody) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteRegisterBody.ProtoReflect.Descriptor instead.
+func (*DeleteRegisterBody) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *DeleteRegisterBody) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *DeleteRegisterBody) GetIfVersion() uint64 {
+	if x != nil && x.IfVersion != nil {
+		return *x.IfVersion
+	}
+	return 0
+}
+
+// SetQuotaBody sets what a tenant may be granted in a window.
+type SetQuotaBody struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Limit         int64                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"` // tokens per window
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetQuotaBody) Reset() {
+	*x = SetQuotaBody{}
+	mi := &file_core_wire_control_control_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetQuotaBody) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetQuotaBody) ProtoMessage() {}
+
+func (x *SetQuotaBody) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetQuotaBody.ProtoReflect.Descriptor instead.
+func (*SetQuotaBody) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *SetQuotaBody) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *SetQuotaBody) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// DropQuotaBody ends a tenant's quota.
+type DropQuotaBody struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DropQuotaBody) Reset() {
+	*x = DropQuotaBody{}
+	mi := &file_core_wire_control_control_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DropQuotaBody) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DropQuotaBody) ProtoMessage() {}
+
+func (x *DropQuotaBody) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DropQuotaBody.ProtoReflect.Descriptor instead.
+func (*DropQuotaBody) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *DropQuotaBody) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+// QuotaBody moves tokens between a tenant's quota and a holder: the body of
+// grant and return.
+type QuotaBody struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Holder        string                 `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
+	Window        uint64                 `protobuf:"varint,3,opt,name=window,proto3" json:"window,omitempty"`
+	Tokens        int64                  `protobuf:"varint,4,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuotaBody) Reset() {
+	*x = QuotaBody{}
+	mi := &file_core_wire_control_control_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuotaBody) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuotaBody) ProtoMessage() {}
+
+func (x *QuotaBody) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuotaBody.ProtoReflect.Descriptor instead.
+func (*QuotaBody) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *QuotaBody) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *QuotaBody) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
+}
+
+func (x *QuotaBody) GetWindow() uint64 {
+	if x != nil {
+		return x.Window
+	}
+	return 0
+}
+
+func (x *QuotaBody) GetTokens() int64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+// EndHolderBody returns all that a holder has.
+type EndHolderBody struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Holder        string                 `protobuf:"bytes,1,opt,name=holder,proto3" json:"holder,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndHolderBody) Reset() {
+	*x = EndHolderBody{}
+	mi := &file_core_wire_control_control_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndHolderBody) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndHolderBody) ProtoMessage() {}
+
+func (x *EndHolderBody) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndHolderBody.ProtoReflect.Descriptor instead.
+func (*EndHolderBody) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *EndHolderBody) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
+}
+
+// Member is one node of the cluster as it described itself.
+type Member struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Role          uint32                 `protobuf:"varint,2,opt,name=role,proto3" json:"role,omitempty"` // 1 planner, 2 gateway
+	PeerAddr      string                 `protobuf:"bytes,3,opt,name=peer_addr,json=peerAddr,proto3" json:"peer_addr,omitempty"`
+	AdminAddr     string                 `protobuf:"bytes,4,opt,name=admin_addr,json=adminAddr,proto3" json:"admin_addr,omitempty"`
+	Version       string                 `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`
+	MaxLevel      uint32                 `protobuf:"varint,6,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
+	Incarnation   string                 `protobuf:"bytes,7,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Index         uint64                 `protobuf:"varint,8,opt,name=index,proto3" json:"index,omitempty"` // of the last write; 0 in an entry
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Member) Reset() {
+	*x = Member{}
+	mi := &file_core_wire_control_control_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Member) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Member) ProtoMessage() {}
+
+func (x *Member) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Member.ProtoReflect.Descriptor instead.
+func (*Member) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Member) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Member) GetRole() uint32 {
+	if x != nil {
+		return x.Role
+	}
+	return 0
+}
+
+func (x *Member) GetPeerAddr() string {
+	if x != nil {
+		return x.PeerAddr
+	}
+	return ""
+}
+
+func (x *Member) GetAdminAddr() string {
+	if x != nil {
+		return x.AdminAddr
+	}
+	return ""
+}
+
+func (x *Member) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Member) GetMaxLevel() uint32 {
+	if x != nil {
+		return x.MaxLevel
+	}
+	return 0
+}
+
+func (x *Member) GetIncarnation() string {
+	if x != nil {
+		return x.Incarnation
+	}
+	return ""
+}
+
+func (x *Member) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+// DropMemberBody removes a member.
+type DropMemberBody struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Incarnation   string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // empty: whichever it is
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DropMemberBody) Reset() {
+	*x = DropMemberBody{}
+	mi := &file_core_wire_control_control_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DropMemberBody) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DropMemberBody) ProtoMessage() {}
+
+func (x *DropMemberBody) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DropMemberBody.ProtoReflect.Descriptor instead.
+func (*DropMemberBody) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *DropMemberBody) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *DropMemberBody) GetIncarnation() string {
+	if x != nil {
+		return x.Incarnation
+	}
+	return ""
+}
+
+// CommandResult is what an applied command got.
+type CommandResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	Code          uint32                 `protobuf:"varint,2,opt,name=code,proto3" json:"code,omitempty"`
+	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Changed       bool                   `protobuf:"varint,4,opt,name=changed,proto3" json:"changed,omitempty"`
+	Version       uint64                 `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`
+	Granted       int64                  `protobuf:"varint,6,opt,name=granted,proto3" json:"granted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CommandResult) Reset() {
+	*x = CommandResult{}
+	mi := &file_core_wire_control_control_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CommandResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CommandResult) ProtoMessage() {}
+
+func (x *CommandResult) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CommandResult.ProtoReflect.Descriptor instead.
+func (*CommandResult) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *CommandResult) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *CommandResult) GetCode() uint32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+func (x *CommandResult) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *CommandResult) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
+}
+
+func (x *CommandResult) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *CommandResult) GetGranted() int64 {
+	if x != nil {
+		return x.Granted
+	}
+	return 0
+}
+
 // HeadSection comes first.
 type HeadSection struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -542,7 +1108,7 @@ type HeadSection struct {
 
 func (x *HeadSection) Reset() {
 	*x = HeadSection{}
-	mi := &file_core_wire_control_control_proto_msgTypes[7]
+	mi := &file_core_wire_control_control_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -554,7 +1120,7 @@ func (x *HeadSection) String() string {
 func (*HeadSection) ProtoMessage() {}
 
 func (x *HeadSection) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[7]
+	mi := &file_core_wire_control_control_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -567,7 +1133,7 @@ func (x *HeadSection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeadSection.ProtoReflect.Descriptor instead.
 func (*HeadSection) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{7}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *HeadSection) GetClusterId() string {
@@ -608,7 +1174,7 @@ type WorkersSection struct {
 
 func (x *WorkersSection) Reset() {
 	*x = WorkersSection{}
-	mi := &file_core_wire_control_control_proto_msgTypes[8]
+	mi := &file_core_wire_control_control_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -620,7 +1186,7 @@ func (x *WorkersSection) String() string {
 func (*WorkersSection) ProtoMessage() {}
 
 func (x *WorkersSection) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[8]
+	mi := &file_core_wire_control_control_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -633,7 +1199,7 @@ func (x *WorkersSection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersSection.ProtoReflect.Descriptor instead.
 func (*WorkersSection) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{8}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WorkersSection) GetWorkers() []*Worker {
@@ -653,7 +1219,7 @@ type WindowSection struct {
 
 func (x *WindowSection) Reset() {
 	*x = WindowSection{}
-	mi := &file_core_wire_control_control_proto_msgTypes[9]
+	mi := &file_core_wire_control_control_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -665,7 +1231,7 @@ func (x *WindowSection) String() string {
 func (*WindowSection) ProtoMessage() {}
 
 func (x *WindowSection) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[9]
+	mi := &file_core_wire_control_control_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -678,7 +1244,7 @@ func (x *WindowSection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WindowSection.ProtoReflect.Descriptor instead.
 func (*WindowSection) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{9}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WindowSection) GetRequests() []*RememberedRequest {
@@ -696,13 +1262,15 @@ type RememberedRequest struct {
 	Code          uint32                 `protobuf:"varint,3,opt,name=code,proto3" json:"code,omitempty"`
 	Epoch         uint64                 `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Changed       bool                   `protobuf:"varint,5,opt,name=changed,proto3" json:"changed,omitempty"`
+	Version       uint64                 `protobuf:"varint,6,opt,name=version,proto3" json:"version,omitempty"` // section version 2
+	Granted       int64                  `protobuf:"varint,7,opt,name=granted,proto3" json:"granted,omitempty"` // section version 2
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RememberedRequest) Reset() {
 	*x = RememberedRequest{}
-	mi := &file_core_wire_control_control_proto_msgTypes[10]
+	mi := &file_core_wire_control_control_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -714,7 +1282,7 @@ func (x *RememberedRequest) String() string {
 func (*RememberedRequest) ProtoMessage() {}
 
 func (x *RememberedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[10]
+	mi := &file_core_wire_control_control_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -727,7 +1295,7 @@ func (x *RememberedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RememberedRequest.ProtoReflect.Descriptor instead.
 func (*RememberedRequest) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{10}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RememberedRequest) GetId() []byte {
@@ -765,6 +1333,339 @@ func (x *RememberedRequest) GetChanged() bool {
 	return false
 }
 
+func (x *RememberedRequest) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *RememberedRequest) GetGranted() int64 {
+	if x != nil {
+		return x.Granted
+	}
+	return 0
+}
+
+// RegistersSection holds a run of registers, ordered by key across sections.
+type RegistersSection struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Registers     []*Register            `protobuf:"bytes,1,rep,name=registers,proto3" json:"registers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegistersSection) Reset() {
+	*x = RegistersSection{}
+	mi := &file_core_wire_control_control_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegistersSection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegistersSection) ProtoMessage() {}
+
+func (x *RegistersSection) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegistersSection.ProtoReflect.Descriptor instead.
+func (*RegistersSection) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *RegistersSection) GetRegisters() []*Register {
+	if x != nil {
+		return x.Registers
+	}
+	return nil
+}
+
+// Register is a small value under a key.
+type Register struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	Version       uint64                 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"` // index of the last write
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Register) Reset() {
+	*x = Register{}
+	mi := &file_core_wire_control_control_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Register) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Register) ProtoMessage() {}
+
+func (x *Register) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Register.ProtoReflect.Descriptor instead.
+func (*Register) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Register) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Register) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+func (x *Register) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+// QuotasSection holds a run of tenants' quotas, ordered by tenant across
+// sections.
+type QuotasSection struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenants       []*TenantQuota         `protobuf:"bytes,1,rep,name=tenants,proto3" json:"tenants,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuotasSection) Reset() {
+	*x = QuotasSection{}
+	mi := &file_core_wire_control_control_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuotasSection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuotasSection) ProtoMessage() {}
+
+func (x *QuotasSection) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuotasSection.ProtoReflect.Descriptor instead.
+func (*QuotasSection) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *QuotasSection) GetTenants() []*TenantQuota {
+	if x != nil {
+		return x.Tenants
+	}
+	return nil
+}
+
+// TenantQuota is one tenant's limit and what is granted of it.
+type TenantQuota struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tenant        string                 `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Limit         int64                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	Window        uint64                 `protobuf:"varint,3,opt,name=window,proto3" json:"window,omitempty"`
+	Grants        []*QuotaGrant          `protobuf:"bytes,4,rep,name=grants,proto3" json:"grants,omitempty"` // ordered by holder
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TenantQuota) Reset() {
+	*x = TenantQuota{}
+	mi := &file_core_wire_control_control_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TenantQuota) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TenantQuota) ProtoMessage() {}
+
+func (x *TenantQuota) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TenantQuota.ProtoReflect.Descriptor instead.
+func (*TenantQuota) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *TenantQuota) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *TenantQuota) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *TenantQuota) GetWindow() uint64 {
+	if x != nil {
+		return x.Window
+	}
+	return 0
+}
+
+func (x *TenantQuota) GetGrants() []*QuotaGrant {
+	if x != nil {
+		return x.Grants
+	}
+	return nil
+}
+
+// QuotaGrant is what one holder has.
+type QuotaGrant struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Holder        string                 `protobuf:"bytes,1,opt,name=holder,proto3" json:"holder,omitempty"`
+	Tokens        int64                  `protobuf:"varint,2,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuotaGrant) Reset() {
+	*x = QuotaGrant{}
+	mi := &file_core_wire_control_control_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuotaGrant) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuotaGrant) ProtoMessage() {}
+
+func (x *QuotaGrant) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuotaGrant.ProtoReflect.Descriptor instead.
+func (*QuotaGrant) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *QuotaGrant) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
+}
+
+func (x *QuotaGrant) GetTokens() int64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+// MembersSection holds a run of members, ordered by id across sections.
+type MembersSection struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Members       []*Member              `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MembersSection) Reset() {
+	*x = MembersSection{}
+	mi := &file_core_wire_control_control_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MembersSection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MembersSection) ProtoMessage() {}
+
+func (x *MembersSection) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MembersSection.ProtoReflect.Descriptor instead.
+func (*MembersSection) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *MembersSection) GetMembers() []*Member {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
 // EndSection comes last and counts the sections before it.
 type EndSection struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -775,7 +1676,7 @@ type EndSection struct {
 
 func (x *EndSection) Reset() {
 	*x = EndSection{}
-	mi := &file_core_wire_control_control_proto_msgTypes[11]
+	mi := &file_core_wire_control_control_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -787,7 +1688,7 @@ func (x *EndSection) String() string {
 func (*EndSection) ProtoMessage() {}
 
 func (x *EndSection) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[11]
+	mi := &file_core_wire_control_control_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -800,7 +1701,7 @@ func (x *EndSection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSection.ProtoReflect.Descriptor instead.
 func (*EndSection) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{11}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *EndSection) GetSections() uint64 {
@@ -822,7 +1723,7 @@ type RegisterRequest struct {
 
 func (x *RegisterRequest) Reset() {
 	*x = RegisterRequest{}
-	mi := &file_core_wire_control_control_proto_msgTypes[12]
+	mi := &file_core_wire_control_control_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -834,7 +1735,7 @@ func (x *RegisterRequest) String() string {
 func (*RegisterRequest) ProtoMessage() {}
 
 func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[12]
+	mi := &file_core_wire_control_control_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -847,7 +1748,7 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{12}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RegisterRequest) GetWorker() *Worker {
@@ -877,7 +1778,7 @@ type RegisterResponse struct {
 
 func (x *RegisterResponse) Reset() {
 	*x = RegisterResponse{}
-	mi := &file_core_wire_control_control_proto_msgTypes[13]
+	mi := &file_core_wire_control_control_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -889,7 +1790,7 @@ func (x *RegisterResponse) String() string {
 func (*RegisterResponse) ProtoMessage() {}
 
 func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[13]
+	mi := &file_core_wire_control_control_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -902,7 +1803,7 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{13}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RegisterResponse) GetEpoch() uint64 {
@@ -948,7 +1849,7 @@ type Stats struct {
 
 func (x *Stats) Reset() {
 	*x = Stats{}
-	mi := &file_core_wire_control_control_proto_msgTypes[14]
+	mi := &file_core_wire_control_control_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -960,7 +1861,7 @@ func (x *Stats) String() string {
 func (*Stats) ProtoMessage() {}
 
 func (x *Stats) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[14]
+	mi := &file_core_wire_control_control_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -973,7 +1874,7 @@ func (x *Stats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stats.ProtoReflect.Descriptor instead.
 func (*Stats) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{14}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Stats) GetRunning() float64 {
@@ -1023,7 +1924,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_core_wire_control_control_proto_msgTypes[15]
+	mi := &file_core_wire_control_control_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1035,7 +1936,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[15]
+	mi := &file_core_wire_control_control_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1048,7 +1949,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{15}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RenewRequest) GetId() string {
@@ -1085,7 +1986,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_core_wire_control_control_proto_msgTypes[16]
+	mi := &file_core_wire_control_control_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1097,7 +1998,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[16]
+	mi := &file_core_wire_control_control_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1110,7 +2011,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{16}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RenewResponse) GetState() LeaseState {
@@ -1152,7 +2053,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_core_wire_control_control_proto_msgTypes[17]
+	mi := &file_core_wire_control_control_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1164,7 +2065,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[17]
+	mi := &file_core_wire_control_control_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1177,7 +2078,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{17}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DrainRequest) GetId() string {
@@ -1203,7 +2104,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_core_wire_control_control_proto_msgTypes[18]
+	mi := &file_core_wire_control_control_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1215,7 +2116,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[18]
+	mi := &file_core_wire_control_control_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1228,7 +2129,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{18}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{33}
 }
 
 // LeaveRequest ends an epoch.
@@ -1242,7 +2143,7 @@ type LeaveRequest struct {
 
 func (x *LeaveRequest) Reset() {
 	*x = LeaveRequest{}
-	mi := &file_core_wire_control_control_proto_msgTypes[19]
+	mi := &file_core_wire_control_control_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1254,7 +2155,7 @@ func (x *LeaveRequest) String() string {
 func (*LeaveRequest) ProtoMessage() {}
 
 func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[19]
+	mi := &file_core_wire_control_control_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1267,7 +2168,7 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{19}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *LeaveRequest) GetId() string {
@@ -1293,7 +2194,7 @@ type LeaveResponse struct {
 
 func (x *LeaveResponse) Reset() {
 	*x = LeaveResponse{}
-	mi := &file_core_wire_control_control_proto_msgTypes[20]
+	mi := &file_core_wire_control_control_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1305,7 +2206,7 @@ func (x *LeaveResponse) String() string {
 func (*LeaveResponse) ProtoMessage() {}
 
 func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[20]
+	mi := &file_core_wire_control_control_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1318,7 +2219,7 @@ func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
 func (*LeaveResponse) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{20}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{35}
 }
 
 // PrefixFrame is one step of the prefix state; see core/prefix.Frame. It is
@@ -1343,7 +2244,7 @@ type PrefixFrame struct {
 
 func (x *PrefixFrame) Reset() {
 	*x = PrefixFrame{}
-	mi := &file_core_wire_control_control_proto_msgTypes[21]
+	mi := &file_core_wire_control_control_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1355,7 +2256,7 @@ func (x *PrefixFrame) String() string {
 func (*PrefixFrame) ProtoMessage() {}
 
 func (x *PrefixFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[21]
+	mi := &file_core_wire_control_control_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1368,7 +2269,7 @@ func (x *PrefixFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrefixFrame.ProtoReflect.Descriptor instead.
 func (*PrefixFrame) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{21}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PrefixFrame) GetKind() uint32 {
@@ -1469,7 +2370,7 @@ type FeedRequest struct {
 
 func (x *FeedRequest) Reset() {
 	*x = FeedRequest{}
-	mi := &file_core_wire_control_control_proto_msgTypes[22]
+	mi := &file_core_wire_control_control_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1481,7 +2382,7 @@ func (x *FeedRequest) String() string {
 func (*FeedRequest) ProtoMessage() {}
 
 func (x *FeedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[22]
+	mi := &file_core_wire_control_control_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1494,7 +2395,7 @@ func (x *FeedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedRequest.ProtoReflect.Descriptor instead.
 func (*FeedRequest) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{22}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *FeedRequest) GetBody() isFeedRequest_Body {
@@ -1549,7 +2450,7 @@ type FeedHello struct {
 
 func (x *FeedHello) Reset() {
 	*x = FeedHello{}
-	mi := &file_core_wire_control_control_proto_msgTypes[23]
+	mi := &file_core_wire_control_control_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1561,7 +2462,7 @@ func (x *FeedHello) String() string {
 func (*FeedHello) ProtoMessage() {}
 
 func (x *FeedHello) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[23]
+	mi := &file_core_wire_control_control_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1574,7 +2475,7 @@ func (x *FeedHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedHello.ProtoReflect.Descriptor instead.
 func (*FeedHello) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{23}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *FeedHello) GetWorker() string {
@@ -1605,7 +2506,7 @@ type FeedResponse struct {
 
 func (x *FeedResponse) Reset() {
 	*x = FeedResponse{}
-	mi := &file_core_wire_control_control_proto_msgTypes[24]
+	mi := &file_core_wire_control_control_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1617,7 +2518,7 @@ func (x *FeedResponse) String() string {
 func (*FeedResponse) ProtoMessage() {}
 
 func (x *FeedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[24]
+	mi := &file_core_wire_control_control_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1630,7 +2531,7 @@ func (x *FeedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedResponse.ProtoReflect.Descriptor instead.
 func (*FeedResponse) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{24}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *FeedResponse) GetBody() isFeedResponse_Body {
@@ -1687,7 +2588,7 @@ type PrefixPosition struct {
 
 func (x *PrefixPosition) Reset() {
 	*x = PrefixPosition{}
-	mi := &file_core_wire_control_control_proto_msgTypes[25]
+	mi := &file_core_wire_control_control_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1699,7 +2600,7 @@ func (x *PrefixPosition) String() string {
 func (*PrefixPosition) ProtoMessage() {}
 
 func (x *PrefixPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[25]
+	mi := &file_core_wire_control_control_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1712,7 +2613,7 @@ func (x *PrefixPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrefixPosition.ProtoReflect.Descriptor instead.
 func (*PrefixPosition) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{25}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PrefixPosition) GetLast() uint64 {
@@ -1782,7 +2683,50 @@ const file_core_wire_control_control_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\"+\n" +
 	"\x13SetFeatureLevelBody\x12\x14\n" +
-	"\x05level\x18\x01 \x01(\rR\x05level\"\x8a\x01\n" +
+	"\x05level\x18\x01 \x01(\rR\x05level\"l\n" +
+	"\x0fSetRegisterBody\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value\x12\"\n" +
+	"\n" +
+	"if_version\x18\x03 \x01(\x04H\x00R\tifVersion\x88\x01\x01B\r\n" +
+	"\v_if_version\"Y\n" +
+	"\x12DeleteRegisterBody\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\"\n" +
+	"\n" +
+	"if_version\x18\x02 \x01(\x04H\x00R\tifVersion\x88\x01\x01B\r\n" +
+	"\v_if_version\"<\n" +
+	"\fSetQuotaBody\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\x03R\x05limit\"'\n" +
+	"\rDropQuotaBody\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\"k\n" +
+	"\tQuotaBody\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
+	"\x06holder\x18\x02 \x01(\tR\x06holder\x12\x16\n" +
+	"\x06window\x18\x03 \x01(\x04R\x06window\x12\x16\n" +
+	"\x06tokens\x18\x04 \x01(\x03R\x06tokens\"'\n" +
+	"\rEndHolderBody\x12\x16\n" +
+	"\x06holder\x18\x01 \x01(\tR\x06holder\"\xd7\x01\n" +
+	"\x06Member\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04role\x18\x02 \x01(\rR\x04role\x12\x1b\n" +
+	"\tpeer_addr\x18\x03 \x01(\tR\bpeerAddr\x12\x1d\n" +
+	"\n" +
+	"admin_addr\x18\x04 \x01(\tR\tadminAddr\x12\x18\n" +
+	"\aversion\x18\x05 \x01(\tR\aversion\x12\x1b\n" +
+	"\tmax_level\x18\x06 \x01(\rR\bmaxLevel\x12 \n" +
+	"\vincarnation\x18\a \x01(\tR\vincarnation\x12\x14\n" +
+	"\x05index\x18\b \x01(\x04R\x05index\"B\n" +
+	"\x0eDropMemberBody\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\x9d\x01\n" +
+	"\rCommandResult\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x12\n" +
+	"\x04code\x18\x02 \x01(\rR\x04code\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x18\n" +
+	"\achanged\x18\x04 \x01(\bR\achanged\x12\x18\n" +
+	"\aversion\x18\x05 \x01(\x04R\aversion\x12\x18\n" +
+	"\agranted\x18\x06 \x01(\x03R\agranted\"\x8a\x01\n" +
 	"\vHeadSection\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12#\n" +
@@ -1793,13 +2737,34 @@ const file_core_wire_control_control_proto_rawDesc = "" +
 	"\x0eWorkersSection\x127\n" +
 	"\aworkers\x18\x01 \x03(\v2\x1d.yardmaster.control.v1.WorkerR\aworkers\"U\n" +
 	"\rWindowSection\x12D\n" +
-	"\brequests\x18\x01 \x03(\v2(.yardmaster.control.v1.RememberedRequestR\brequests\"}\n" +
+	"\brequests\x18\x01 \x03(\v2(.yardmaster.control.v1.RememberedRequestR\brequests\"\xb1\x01\n" +
 	"\x11RememberedRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x12\n" +
 	"\x04code\x18\x03 \x01(\rR\x04code\x12\x14\n" +
 	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x18\n" +
-	"\achanged\x18\x05 \x01(\bR\achanged\"(\n" +
+	"\achanged\x18\x05 \x01(\bR\achanged\x12\x18\n" +
+	"\aversion\x18\x06 \x01(\x04R\aversion\x12\x18\n" +
+	"\agranted\x18\a \x01(\x03R\agranted\"Q\n" +
+	"\x10RegistersSection\x12=\n" +
+	"\tregisters\x18\x01 \x03(\v2\x1f.yardmaster.control.v1.RegisterR\tregisters\"L\n" +
+	"\bRegister\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\x04R\aversion\"M\n" +
+	"\rQuotasSection\x12<\n" +
+	"\atenants\x18\x01 \x03(\v2\".yardmaster.control.v1.TenantQuotaR\atenants\"\x8e\x01\n" +
+	"\vTenantQuota\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\x03R\x05limit\x12\x16\n" +
+	"\x06window\x18\x03 \x01(\x04R\x06window\x129\n" +
+	"\x06grants\x18\x04 \x03(\v2!.yardmaster.control.v1.QuotaGrantR\x06grants\"<\n" +
+	"\n" +
+	"QuotaGrant\x12\x16\n" +
+	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x16\n" +
+	"\x06tokens\x18\x02 \x01(\x03R\x06tokens\"I\n" +
+	"\x0eMembersSection\x127\n" +
+	"\amembers\x18\x01 \x03(\v2\x1d.yardmaster.control.v1.MemberR\amembers\"(\n" +
 	"\n" +
 	"EndSection\x12\x1a\n" +
 	"\bsections\x18\x01 \x01(\x04R\bsections\"e\n" +
@@ -1894,7 +2859,7 @@ func file_core_wire_control_control_proto_rawDescGZIP() []byte {
 }
 
 var file_core_wire_control_control_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_core_wire_control_control_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_core_wire_control_control_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_core_wire_control_control_proto_goTypes = []any{
 	(LeaseState)(0),             // 0: yardmaster.control.v1.LeaseState
 	(*Worker)(nil),              // 1: yardmaster.control.v1.Worker
@@ -1904,43 +2869,62 @@ var file_core_wire_control_control_proto_goTypes = []any{
 	(*WorkerEpochBody)(nil),     // 5: yardmaster.control.v1.WorkerEpochBody
 	(*InitClusterBody)(nil),     // 6: yardmaster.control.v1.InitClusterBody
 	(*SetFeatureLevelBody)(nil), // 7: yardmaster.control.v1.SetFeatureLevelBody
-	(*HeadSection)(nil),         // 8: yardmaster.control.v1.HeadSection
-	(*WorkersSection)(nil),      // 9: yardmaster.control.v1.WorkersSection
-	(*WindowSection)(nil),       // 10: yardmaster.control.v1.WindowSection
-	(*RememberedRequest)(nil),   // 11: yardmaster.control.v1.RememberedRequest
-	(*EndSection)(nil),          // 12: yardmaster.control.v1.EndSection
-	(*RegisterRequest)(nil),     // 13: yardmaster.control.v1.RegisterRequest
-	(*RegisterResponse)(nil),    // 14: yardmaster.control.v1.RegisterResponse
-	(*Stats)(nil),               // 15: yardmaster.control.v1.Stats
-	(*RenewRequest)(nil),        // 16: yardmaster.control.v1.RenewRequest
-	(*RenewResponse)(nil),       // 17: yardmaster.control.v1.RenewResponse
-	(*DrainRequest)(nil),        // 18: yardmaster.control.v1.DrainRequest
-	(*DrainResponse)(nil),       // 19: yardmaster.control.v1.DrainResponse
-	(*LeaveRequest)(nil),        // 20: yardmaster.control.v1.LeaveRequest
-	(*LeaveResponse)(nil),       // 21: yardmaster.control.v1.LeaveResponse
-	(*PrefixFrame)(nil),         // 22: yardmaster.control.v1.PrefixFrame
-	(*FeedRequest)(nil),         // 23: yardmaster.control.v1.FeedRequest
-	(*FeedHello)(nil),           // 24: yardmaster.control.v1.FeedHello
-	(*FeedResponse)(nil),        // 25: yardmaster.control.v1.FeedResponse
-	(*PrefixPosition)(nil),      // 26: yardmaster.control.v1.PrefixPosition
+	(*SetRegisterBody)(nil),     // 8: yardmaster.control.v1.SetRegisterBody
+	(*DeleteRegisterBody)(nil),  // 9: yardmaster.control.v1.DeleteRegisterBody
+	(*SetQuotaBody)(nil),        // 10: yardmaster.control.v1.SetQuotaBody
+	(*DropQuotaBody)(nil),       // 11: yardmaster.control.v1.DropQuotaBody
+	(*QuotaBody)(nil),           // 12: yardmaster.control.v1.QuotaBody
+	(*EndHolderBody)(nil),       // 13: yardmaster.control.v1.EndHolderBody
+	(*Member)(nil),              // 14: yardmaster.control.v1.Member
+	(*DropMemberBody)(nil),      // 15: yardmaster.control.v1.DropMemberBody
+	(*CommandResult)(nil),       // 16: yardmaster.control.v1.CommandResult
+	(*HeadSection)(nil),         // 17: yardmaster.control.v1.HeadSection
+	(*WorkersSection)(nil),      // 18: yardmaster.control.v1.WorkersSection
+	(*WindowSection)(nil),       // 19: yardmaster.control.v1.WindowSection
+	(*RememberedRequest)(nil),   // 20: yardmaster.control.v1.RememberedRequest
+	(*RegistersSection)(nil),    // 21: yardmaster.control.v1.RegistersSection
+	(*Register)(nil),            // 22: yardmaster.control.v1.Register
+	(*QuotasSection)(nil),       // 23: yardmaster.control.v1.QuotasSection
+	(*TenantQuota)(nil),         // 24: yardmaster.control.v1.TenantQuota
+	(*QuotaGrant)(nil),          // 25: yardmaster.control.v1.QuotaGrant
+	(*MembersSection)(nil),      // 26: yardmaster.control.v1.MembersSection
+	(*EndSection)(nil),          // 27: yardmaster.control.v1.EndSection
+	(*RegisterRequest)(nil),     // 28: yardmaster.control.v1.RegisterRequest
+	(*RegisterResponse)(nil),    // 29: yardmaster.control.v1.RegisterResponse
+	(*Stats)(nil),               // 30: yardmaster.control.v1.Stats
+	(*RenewRequest)(nil),        // 31: yardmaster.control.v1.RenewRequest
+	(*RenewResponse)(nil),       // 32: yardmaster.control.v1.RenewResponse
+	(*DrainRequest)(nil),        // 33: yardmaster.control.v1.DrainRequest
+	(*DrainResponse)(nil),       // 34: yardmaster.control.v1.DrainResponse
+	(*LeaveRequest)(nil),        // 35: yardmaster.control.v1.LeaveRequest
+	(*LeaveResponse)(nil),       // 36: yardmaster.control.v1.LeaveResponse
+	(*PrefixFrame)(nil),         // 37: yardmaster.control.v1.PrefixFrame
+	(*FeedRequest)(nil),         // 38: yardmaster.control.v1.FeedRequest
+	(*FeedHello)(nil),           // 39: yardmaster.control.v1.FeedHello
+	(*FeedResponse)(nil),        // 40: yardmaster.control.v1.FeedResponse
+	(*PrefixPosition)(nil),      // 41: yardmaster.control.v1.PrefixPosition
 }
 var file_core_wire_control_control_proto_depIdxs = []int32{
 	2,  // 0: yardmaster.control.v1.Worker.capacity:type_name -> yardmaster.control.v1.Capacity
 	3,  // 1: yardmaster.control.v1.Worker.labels:type_name -> yardmaster.control.v1.Label
 	1,  // 2: yardmaster.control.v1.RegisterWorkerBody.worker:type_name -> yardmaster.control.v1.Worker
 	1,  // 3: yardmaster.control.v1.WorkersSection.workers:type_name -> yardmaster.control.v1.Worker
-	11, // 4: yardmaster.control.v1.WindowSection.requests:type_name -> yardmaster.control.v1.RememberedRequest
-	1,  // 5: yardmaster.control.v1.RegisterRequest.worker:type_name -> yardmaster.control.v1.Worker
-	15, // 6: yardmaster.control.v1.RenewRequest.stats:type_name -> yardmaster.control.v1.Stats
-	0,  // 7: yardmaster.control.v1.RenewResponse.state:type_name -> yardmaster.control.v1.LeaseState
-	24, // 8: yardmaster.control.v1.FeedRequest.hello:type_name -> yardmaster.control.v1.FeedHello
-	22, // 9: yardmaster.control.v1.FeedRequest.frame:type_name -> yardmaster.control.v1.PrefixFrame
-	26, // 10: yardmaster.control.v1.FeedResponse.position:type_name -> yardmaster.control.v1.PrefixPosition
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	20, // 4: yardmaster.control.v1.WindowSection.requests:type_name -> yardmaster.control.v1.RememberedRequest
+	22, // 5: yardmaster.control.v1.RegistersSection.registers:type_name -> yardmaster.control.v1.Register
+	24, // 6: yardmaster.control.v1.QuotasSection.tenants:type_name -> yardmaster.control.v1.TenantQuota
+	25, // 7: yardmaster.control.v1.TenantQuota.grants:type_name -> yardmaster.control.v1.QuotaGrant
+	14, // 8: yardmaster.control.v1.MembersSection.members:type_name -> yardmaster.control.v1.Member
+	1,  // 9: yardmaster.control.v1.RegisterRequest.worker:type_name -> yardmaster.control.v1.Worker
+	30, // 10: yardmaster.control.v1.RenewRequest.stats:type_name -> yardmaster.control.v1.Stats
+	0,  // 11: yardmaster.control.v1.RenewResponse.state:type_name -> yardmaster.control.v1.LeaseState
+	39, // 12: yardmaster.control.v1.FeedRequest.hello:type_name -> yardmaster.control.v1.FeedHello
+	37, // 13: yardmaster.control.v1.FeedRequest.frame:type_name -> yardmaster.control.v1.PrefixFrame
+	41, // 14: yardmaster.control.v1.FeedResponse.position:type_name -> yardmaster.control.v1.PrefixPosition
+	15, // [15:15] is the sub-list for method output_type
+	15, // [15:15] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_core_wire_control_control_proto_init() }
@@ -1948,12 +2932,14 @@ func file_core_wire_control_control_proto_init() {
 	if File_core_wire_control_control_proto != nil {
 		return
 	}
-	file_core_wire_control_control_proto_msgTypes[14].OneofWrappers = []any{}
-	file_core_wire_control_control_proto_msgTypes[22].OneofWrappers = []any{
+	file_core_wire_control_control_proto_msgTypes[7].OneofWrappers = []any{}
+	file_core_wire_control_control_proto_msgTypes[8].OneofWrappers = []any{}
+	file_core_wire_control_control_proto_msgTypes[29].OneofWrappers = []any{}
+	file_core_wire_control_control_proto_msgTypes[37].OneofWrappers = []any{
 		(*FeedRequest_Hello)(nil),
 		(*FeedRequest_Frame)(nil),
 	}
-	file_core_wire_control_control_proto_msgTypes[24].OneofWrappers = []any{
+	file_core_wire_control_control_proto_msgTypes[39].OneofWrappers = []any{
 		(*FeedResponse_Position)(nil),
 		(*FeedResponse_Applied)(nil),
 	}
@@ -1963,7 +2949,7 @@ func file_core_wire_control_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_core_wire_control_control_proto_rawDesc), len(file_core_wire_control_control_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   26,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -65,6 +65,28 @@ var (
 	RaftLeader = Desc{Name: "yardmaster_raft_leader", Type: GaugeType, Labels: []string{"group"}, Help: "1 while this node leads the group."}
 	// RaftCommit is proposal to committed and applied.
 	RaftCommit = Desc{Name: "yardmaster_raft_commit_seconds", Type: HistogramType, Labels: []string{"group"}, Buckets: secondsFine, Help: "From proposing an entry to its application."}
+	// RaftCommitIndex is the last index known to be committed.
+	RaftCommitIndex = Desc{Name: "yardmaster_raft_commit_index", Type: GaugeType, Labels: []string{"group"}, Help: "Last log index known to be committed."}
+	// RaftTerm is the current term.
+	RaftTerm = Desc{Name: "yardmaster_raft_term", Type: GaugeType, Labels: []string{"group"}, Help: "Current Raft term."}
+	// RaftLastContact is the time since the leader was heard of, 0 on the leader.
+	RaftLastContact = Desc{Name: "yardmaster_raft_last_contact_seconds", Type: GaugeType, Labels: []string{"group"}, Help: "Time since this node last heard of the leader; 0 on the leader."}
+	// RaftLeaderChanges counts the times that another node was seen to lead.
+	RaftLeaderChanges = Desc{Name: "yardmaster_raft_leader_changes_total", Type: CounterType, Labels: []string{"group"}, Help: "Times that this node saw another leader than before."}
+	// RaftOldestLog is the age of the oldest entry in the log.
+	RaftOldestLog = Desc{Name: "yardmaster_raft_oldest_log_seconds", Type: GaugeType, Labels: []string{"group"}, Help: "Age of the oldest entry in the log."}
+	// RaftTrailing is for how long a member may be away before it needs a
+	// snapshot, at the present rate of entries. It must exceed the seconds that
+	// writing, sending and restoring one takes.
+	RaftTrailing = Desc{Name: "yardmaster_raft_trailing_log_seconds", Type: GaugeType, Labels: []string{"group"}, Help: "Time that the entries kept behind a snapshot cover at the present rate. It must exceed a snapshot's transfer and restore."}
+	// RaftSnapshotSeconds is the time to write a snapshot.
+	RaftSnapshotSeconds = Desc{Name: "yardmaster_raft_snapshot_seconds", Type: HistogramType, Labels: []string{"group"}, Buckets: secondsCoarse, Help: "Time to write a snapshot."}
+	// RaftRestoreSeconds is the time to restore a snapshot.
+	RaftRestoreSeconds = Desc{Name: "yardmaster_raft_restore_seconds", Type: HistogramType, Labels: []string{"group"}, Buckets: secondsCoarse, Help: "Time to restore the state from a snapshot."}
+	// RaftSnapshotBytes is the size of the newest snapshot written here.
+	RaftSnapshotBytes = Desc{Name: "yardmaster_raft_snapshot_bytes", Type: GaugeType, Labels: []string{"group"}, Help: "Size of the newest snapshot that this node wrote."}
+	// RaftDiskFree is the free space under the log.
+	RaftDiskFree = Desc{Name: "yardmaster_raft_disk_free_bytes", Type: GaugeType, Labels: []string{"group"}, Help: "Free space of the disk under the log."}
 	// RaftGuardTrips counts the guards' interventions by guard.
 	RaftGuardTrips = Desc{Name: "yardmaster_raft_guard_trips_total", Type: CounterType, Labels: []string{"group", "guard"}, Help: "Interventions of the guards around the Raft library."}
 	// LeaseExpiries counts workers expired for not renewing.

@@ -4,13 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
 
 // FSM is the state machine of a group; R is what an entry's proposer gets. Its
 // methods are called one at a time; what Snapshot returns is used concurrently
-// with later calls.
+// with later calls, and released if it has a method Release.
 type FSM[R any] interface {
 	// Apply carries out a committed entry. An error is final: the group stops.
 	Apply(index uint64, entry []byte) (R, error)
@@ -20,6 +22,19 @@ type FSM[R any] interface {
 	Restore(r io.Reader) error
 	// Applied is the last entry the state contains.
 	Applied() uint64
+}
+
+// Digester is an FSM with a checksum of its state, equal on all members that
+// applied the same entries. It is called between two entries and must be quick.
+type Digester interface {
+	Digest() uint64
+}
+
+// Verifier is an FSM that can tell whether Restore would accept a snapshot,
+// without changing the state. [Group.Restore] asks it. It is called concurrently
+// with everything else.
+type Verifier interface {
+	Verify(r io.Reader) error
 }
 
 var (
@@ -35,31 +50,51 @@ var (
 // happen in honest races of a snapshot with its own retry.
 const maxBarrenRestores = 3
 
-// adapter is an FSM as the library wants it, with the watchdog for restores.
+// adapter is an FSM as the library wants it, with the watchdog for restores. Its
+// methods are called by the library's FSM goroutine, but before that runs by
+// whoever starts the library.
 type adapter[R any] struct {
-	fsm    FSM[R]
-	fault  func(guard string, err error)
-	onStep func(applied uint64)
+	fsm     FSM[R]
+	fault   func(guard string, err error)
+	samples *sampler
+	events  events
 
-	highest uint64 // highest entry ever contained
-	barren  int    // restores since highest last rose
-	stopped error  // why nothing is applied any more
+	applied atomic.Uint64 // last entry in fsm
+	highest uint64        // highest index ever reached, by an entry or a snapshot
+	barren  int           // restores since highest last rose
+	stopped error         // why nothing is applied any more
 }
 
-// Apply is called by the library's FSM goroutine. Nothing is applied after the
-// entry that could not be; its proposer and all later ones get nil.
+// events is what an adapter tells of its work. All are set.
+type events struct {
+	applied    func(index uint64)
+	configured func(raft.Configuration)
+	restored   func(applied, label uint64, took time.Duration)
+	persisted  func(bytes int64, took time.Duration)
+}
+
+// Apply carries out an entry. Nothing is applied after the entry that could not
+// be; its proposer and all later ones get nil.
 func (a *adapter[R]) Apply(l *raft.Log) any {
 	if a.stopped != nil {
 		return nil
 	}
+	before := a.applied.Load()
 	res, err := a.fsm.Apply(l.Index, l.Data)
 	if err != nil {
 		return a.stop("apply", fmt.Errorf("%w: %w", ErrCannotApply, err))
 	}
 	a.advance(l.Index)
-	a.onStep(l.Index)
+	a.applied.Store(l.Index)
+	a.samples.step(before, l.Index)
+	a.events.applied(l.Index)
 	return res
 }
+
+// StoreConfiguration learns a committed configuration. That the adapter has this
+// method also lets the library label a snapshot with the configuration's index:
+// without it, an idle group refuses snapshots after each change of members.
+func (a *adapter[R]) StoreConfiguration(_ uint64, c raft.Configuration) { a.events.configured(c) }
 
 func (a *adapter[R]) advance(index uint64) {
 	if index > a.highest {
@@ -80,7 +115,7 @@ func (a *adapter[R]) Snapshot() (raft.FSMSnapshot, error) {
 	if a.stopped != nil {
 		return nil, a.stopped
 	}
-	return persister{a.fsm.Snapshot()}, nil
+	return persister{a.fsm.Snapshot(), a.events.persisted}, nil
 }
 
 // Restore replaces the state and counts restores that bring nothing.
@@ -88,25 +123,42 @@ func (a *adapter[R]) Restore(r io.ReadCloser) error {
 	if a.stopped != nil {
 		return a.stopped
 	}
+	start := time.Now()
 	if err := a.fsm.Restore(r); err != nil {
 		return err
 	}
 	a.barren++
-	a.advance(a.fsm.Applied())
-	a.onStep(a.fsm.Applied())
+	applied, label := a.fsm.Applied(), labelOf(r)
+	a.advance(max(applied, label))
+	a.applied.Store(applied)
+	a.events.restored(applied, label, time.Since(start))
 	if a.barren >= maxBarrenRestores {
 		a.stop("restore_loop", fmt.Errorf("%w: %d restores and none went beyond entry %d", ErrRestoreLoop, a.barren, a.highest))
 	}
 	return a.stopped
 }
 
-type persister struct{ state io.WriterTo }
-
-func (p persister) Persist(sink raft.SnapshotSink) error {
-	if _, err := p.state.WriteTo(sink); err != nil {
-		return errors.Join(err, sink.Cancel())
-	}
-	return sink.Close()
+// persister writes what an FSM captured.
+type persister struct {
+	state io.WriterTo
+	done  func(bytes int64, took time.Duration)
 }
 
-func (persister) Release() {}
+func (p persister) Persist(sink raft.SnapshotSink) error {
+	start := time.Now()
+	n, err := p.state.WriteTo(sink)
+	if err != nil {
+		return errors.Join(err, sink.Cancel())
+	}
+	if err := sink.Close(); err != nil {
+		return err
+	}
+	p.done(n, time.Since(start))
+	return nil
+}
+
+func (p persister) Release() {
+	if r, ok := p.state.(interface{ Release() }); ok {
+		r.Release()
+	}
+}

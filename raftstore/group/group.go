@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,57 +34,94 @@ var (
 	ErrTransferStuck = errors.New("leadership transfer is stuck")
 	// ErrClosed means that the group was closed.
 	ErrClosed = errors.New("group is closed")
+	// ErrLogGap means that the log does not reach back to a snapshot that can be
+	// read: entries between them are lost on this node. It must be removed from the
+	// group and join again with an empty directory, or get the snapshot back.
+	ErrLogGap = errors.New("log does not reach back to a usable snapshot")
 )
 
-// Config says how a group runs. The zero durations mean the defaults.
+// Config says how a group runs. The zero numbers mean the defaults.
 type Config struct {
 	Name   string // "core"; in metrics and logs
 	NodeID string
-	// Bootstrap makes this node the first and only voter if the storage is empty.
-	Bootstrap bool
+	// Bootstrap are the first voters, this node among them, if the storage is
+	// empty. Without any, an empty node waits to be added, or for BootstrapNow.
+	Bootstrap []Server
+	// Nonvoter says that this node never votes. It keeps fewer entries, because
+	// it serves them to nobody.
+	Nonvoter bool
 
 	Store     wal.Store          // owned by the group from now on
 	Snapshots raft.SnapshotStore // where snapshots are kept
 	Transport transport.Inner    // owned by the group from now on
+	SpoolDir  string             // where Restore keeps a file meanwhile; empty is the system's
 
 	Heartbeat time.Duration // heartbeat and election timeout, 300 ms
 	Lease     time.Duration // leader lease, half of Heartbeat
 	// WriteDeadline is how long one write may take before the disk counts as
-	// hung, 5 s.
+	// hung; 0 is 500 ms while there are several voters and 5 s otherwise.
 	WriteDeadline time.Duration
+	// SnapshotEvery is how often a snapshot is considered, 2 minutes, and
+	// SnapshotEntries how many entries it takes to write one, 8,192.
+	SnapshotEvery   time.Duration
+	SnapshotEntries uint64
+	// TrailingLogs is how many entries stay in the log behind a snapshot, so that
+	// a member that was away needs no snapshot: 10,240, a non-voter 1,024.
+	TrailingLogs uint64
+	// SampleEvery is the distance of digest samples in entries, 1,024.
+	SampleEvery uint64
+	// FreeBytes tells the free space under the log; nil is not watched. With less
+	// than ReserveBytes, 64 MiB, entries are refused and leadership is given up.
+	FreeBytes    func() (uint64, error)
+	ReserveBytes uint64
+
 	// OnLead is called on each gain of leadership, after all earlier entries
 	// were applied, and must return before the node counts as leading. On an
 	// error it is called again after a pause.
 	OnLead func(ctx context.Context) error
+	// OnRestore is called after a snapshot has replaced the state, at start too,
+	// with the last entry in it. It must not block, and must not call the group.
+	OnRestore func(applied uint64)
 
 	Registry *measure.Registry
 	Logger   *slog.Logger
 }
 
 const (
-	defaultHeartbeat     = 300 * time.Millisecond
-	defaultWriteDeadline = 5 * time.Second
+	defaultHeartbeat    = 300 * time.Millisecond
+	deadlineAmongOthers = 500 * time.Millisecond
+	deadlineAlone       = 5 * time.Second
 
 	maxInFlight      = 1024
 	snapshotEvery    = 2 * time.Minute
 	snapshotEntries  = 8192
 	trailingLogs     = 10240
+	trailingNonvoter = 1024
+	sampleEvery      = 1024
+	reserveBytes     = 64 << 20
 	maxAppendEntries = 256
 	commitTimeout    = 20 * time.Millisecond
 )
 
 func (c Config) withDefaults() Config {
-	if c.Heartbeat <= 0 {
-		c.Heartbeat = defaultHeartbeat
+	c.Heartbeat = cmp.Or(max(c.Heartbeat, 0), defaultHeartbeat)
+	c.Lease = cmp.Or(max(c.Lease, 0), c.Heartbeat/2)
+	c.WriteDeadline = max(c.WriteDeadline, 0)
+	c.SnapshotEvery = cmp.Or(max(c.SnapshotEvery, 0), snapshotEvery)
+	c.SnapshotEntries = cmp.Or(c.SnapshotEntries, snapshotEntries)
+	if c.TrailingLogs == 0 {
+		c.TrailingLogs = trailingLogs
+		if c.Nonvoter {
+			c.TrailingLogs = trailingNonvoter
+		}
 	}
-	if c.Lease <= 0 {
-		c.Lease = c.Heartbeat / 2
-	}
-	if c.WriteDeadline <= 0 {
-		c.WriteDeadline = defaultWriteDeadline
-	}
+	c.SampleEvery = cmp.Or(c.SampleEvery, sampleEvery)
+	c.ReserveBytes = cmp.Or(c.ReserveBytes, reserveBytes)
 	if c.OnLead == nil {
 		c.OnLead = func(context.Context) error { return nil }
+	}
+	if c.OnRestore == nil {
+		c.OnRestore = func(uint64) {}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -93,18 +131,23 @@ func (c Config) withDefaults() Config {
 
 // Group is one member of a Raft group. It is safe for concurrent use.
 type Group[R any] struct {
-	cfg   Config
-	log   *slog.Logger
-	raft  *raft.Raft
-	store *wal.Guarded
-	trans *transport.Guarded
+	cfg       Config
+	log       *slog.Logger
+	raft      *raft.Raft
+	store     *wal.Guarded
+	snapshots raft.SnapshotStore
+	trans     *transport.Guarded
+	adapter   *adapter[R]
 
-	slots    chan struct{} // one per proposal in flight
+	slots    chan struct{} // one per call in flight
 	transfer transferWatch
+	lowDisk  atomic.Bool
 
+	passed  atomic.Uint64 // no entry up to it is still to be applied
 	leading atomic.Bool
-	changes chan bool // latest word of the library about leadership
-	gained  chan bool // the same, behind the goroutine that always drains it
+	ledTerm atomic.Uint64 // in which an entry of ours was committed
+	changes chan bool     // latest word of the library about leadership
+	gained  chan bool     // the same, behind the goroutine that always drains it
 
 	faulted   chan struct{}
 	faultOnce sync.Once
@@ -119,44 +162,61 @@ type Group[R any] struct {
 	metrics metrics
 }
 
-type metrics struct {
-	applied, leader measure.Gauge
-	commit          measure.Histogram
-}
-
 // Open starts the member. It returns when the state on disk is restored, which
-// is before a leader is known. Errors wrap wal.ErrStalled, wal.ErrFailed, the
-// FSM's or the library's.
+// is before a leader is known. Errors wrap wal.ErrStalled, wal.ErrFailed,
+// ErrLogGap, the FSM's or the library's.
 func Open[R any](ctx context.Context, cfg Config, fsm FSM[R]) (*Group[R], error) {
 	cfg = cfg.withDefaults()
 	g := &Group[R]{
 		cfg: cfg, log: cfg.Logger.With("group", cfg.Name),
-		slots:   make(chan struct{}, maxInFlight),
-		changes: make(chan bool, 1), gained: make(chan bool, 1),
+		snapshots: labelling{cfg.Snapshots},
+		slots:     make(chan struct{}, maxInFlight),
+		changes:   make(chan bool, 1), gained: make(chan bool, 1),
 		faulted:  make(chan struct{}),
 		transfer: transferWatch{limit: 5 * cfg.Heartbeat},
-		metrics: metrics{
-			applied: cfg.Registry.Gauge(measure.RaftApplied, cfg.Name),
-			leader:  cfg.Registry.Gauge(measure.RaftLeader, cfg.Name),
-			commit:  cfg.Registry.Histogram(measure.RaftCommit, cfg.Name),
-		},
+		metrics:  newMetrics(cfg.Registry, cfg.Name),
 	}
 	g.ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	g.adapter = g.adapt(fsm)
 	g.trans = transport.Guard(cfg.Transport)
-	g.store = wal.Guard(cfg.Store, cfg.WriteDeadline, func(err error) { g.trip("storage", err) })
-	if err := g.start(ctx, fsm); err != nil {
+	g.store = wal.Guard(cfg.Store, cmp.Or(cfg.WriteDeadline, deadlineAlone), func(err error) { g.trip("storage", err) })
+	if err := g.start(ctx); err != nil {
 		g.cancel()
 		return nil, errors.Join(err, g.trans.Close(), g.store.Close())
 	}
 	g.trans.Watch(g.raft)
+	g.adjust(g.raft.GetConfiguration().Configuration())
 	g.tasks.Go(g.drainNotify)
 	g.tasks.Go(g.lead)
+	g.tasks.Go(g.watch)
 	return g, nil
+}
+
+func (g *Group[R]) adapt(fsm FSM[R]) *adapter[R] {
+	a := &adapter[R]{fsm: fsm, fault: g.trip, samples: &sampler{every: g.cfg.SampleEvery}}
+	if d, ok := fsm.(Digester); ok {
+		a.samples.digest = d.Digest
+	}
+	a.events = events{
+		applied:    func(i uint64) { g.metrics.applied.Set(float64(i)) },
+		configured: g.adjust,
+		restored: func(applied, label uint64, took time.Duration) {
+			raise(&g.passed, label)
+			g.metrics.applied.Set(float64(applied))
+			g.metrics.restoreSeconds.Observe(took.Seconds())
+			g.cfg.OnRestore(applied)
+		},
+		persisted: func(bytes int64, took time.Duration) {
+			g.metrics.snapshotBytes.Set(float64(bytes))
+			g.metrics.snapshotSeconds.Observe(took.Seconds())
+		},
+	}
+	return a
 }
 
 // start builds the library's node on a goroutine of its own, which the store's
 // guard may end.
-func (g *Group[R]) start(ctx context.Context, fsm FSM[R]) error {
+func (g *Group[R]) start(ctx context.Context) error {
 	type outcome struct {
 		node *raft.Raft
 		err  error
@@ -166,7 +226,7 @@ func (g *Group[R]) start(ctx context.Context, fsm FSM[R]) error {
 		var o outcome
 		o.err = errors.New("the library's start was cut short")
 		defer func() { result <- o }()
-		o.node, o.err = g.newNode(fsm)
+		o.node, o.err = g.newNode()
 	}()
 	select {
 	case o := <-result:
@@ -187,140 +247,44 @@ func (g *Group[R]) start(ctx context.Context, fsm FSM[R]) error {
 	}
 }
 
-func (g *Group[R]) newNode(fsm FSM[R]) (*raft.Raft, error) {
-	conf := raft.DefaultConfig()
-	conf.LocalID = raft.ServerID(g.cfg.NodeID)
-	conf.HeartbeatTimeout, conf.ElectionTimeout = g.cfg.Heartbeat, g.cfg.Heartbeat
-	conf.LeaderLeaseTimeout = g.cfg.Lease
-	conf.CommitTimeout = commitTimeout
-	conf.MaxAppendEntries = maxAppendEntries
-	conf.BatchApplyCh = true
-	conf.ShutdownOnRemove = false
-	conf.TrailingLogs = trailingLogs
-	conf.SnapshotInterval, conf.SnapshotThreshold = snapshotEvery, snapshotEntries
+func (g *Group[R]) newNode() (*raft.Raft, error) {
+	conf := g.cfg.library(g.log)
 	conf.NotifyCh = g.changes
-	conf.Logger = NewHCLog(g.log)
-	conf.NoLegacyTelemetry = true
-
-	if g.cfg.Bootstrap {
+	if len(g.cfg.Bootstrap) > 0 {
 		if err := g.bootstrap(conf); err != nil {
 			return nil, err
 		}
 	}
-	a := &adapter[R]{fsm: fsm, fault: g.trip, onStep: func(i uint64) { g.metrics.applied.Set(float64(i)) }}
-	node, err := raft.NewRaft(conf, a, g.store, g.store, g.cfg.Snapshots, g.trans)
+	node, err := raft.NewRaft(conf, g.adapter, g.store, g.store, g.snapshots, g.trans)
 	if err != nil {
 		return nil, err
 	}
 	return node, nil
 }
 
+// library is the library's configuration.
+func (c *Config) library(log *slog.Logger) *raft.Config {
+	conf := raft.DefaultConfig()
+	conf.LocalID = raft.ServerID(c.NodeID)
+	conf.HeartbeatTimeout, conf.ElectionTimeout = c.Heartbeat, c.Heartbeat
+	conf.LeaderLeaseTimeout = c.Lease
+	conf.CommitTimeout = commitTimeout
+	conf.MaxAppendEntries = maxAppendEntries
+	conf.BatchApplyCh = true
+	conf.ShutdownOnRemove = false
+	conf.TrailingLogs = c.TrailingLogs
+	conf.SnapshotInterval, conf.SnapshotThreshold = c.SnapshotEvery, c.SnapshotEntries
+	conf.Logger = NewHCLog(log)
+	conf.NoLegacyTelemetry = true
+	return conf
+}
+
 func (g *Group[R]) bootstrap(conf *raft.Config) error {
-	exists, err := raft.HasExistingState(g.store, g.store, g.cfg.Snapshots)
+	exists, err := raft.HasExistingState(g.store, g.store, g.snapshots)
 	if err != nil || exists {
 		return err
 	}
-	first := raft.Configuration{Servers: []raft.Server{{ID: conf.LocalID, Address: g.trans.LocalAddr()}}}
-	return raft.BootstrapCluster(conf, g.store, g.store, g.cfg.Snapshots, g.trans, first)
-}
-
-// Apply proposes entry and waits until it is applied here. Errors wrap
-// ErrNotLeader, ErrBusy, ErrTransferring or ErrClosed when the entry was
-// certainly not proposed, else ErrAmbiguous, beside ctx's error or the fault.
-func (g *Group[R]) Apply(ctx context.Context, entry []byte) (R, error) {
-	var none R
-	if err := g.acquire(ctx); err != nil {
-		return none, err
-	}
-	start := time.Now()
-	// BatchApplyCh makes the library's own timeout soft; ctx is the deadline.
-	future := g.raft.Apply(entry, remaining(ctx))
-	if err := g.await(ctx, future); err != nil {
-		return none, g.proposeError(err)
-	}
-	g.transfer.clear()
-	g.metrics.commit.Observe(time.Since(start).Seconds())
-	res, ok := future.Response().(R)
-	if !ok { // the FSM was stopped by a fault
-		return none, fmt.Errorf("%w: %w", ErrAmbiguous, errors.Join(g.Fault(), ErrCannotApply))
-	}
-	return res, nil
-}
-
-// Barrier waits until every entry committed before it is applied here, which
-// makes a following read linearizable. Errors are those of Apply.
-func (g *Group[R]) Barrier(ctx context.Context) error {
-	if err := g.acquire(ctx); err != nil {
-		return err
-	}
-	if err := g.await(ctx, g.raft.Barrier(remaining(ctx))); err != nil {
-		return g.proposeError(err)
-	}
-	return nil
-}
-
-func (g *Group[R]) acquire(ctx context.Context) error {
-	select {
-	case <-g.faulted:
-		return fmt.Errorf("%w: %w", ErrClosed, g.fault)
-	case <-g.ctx.Done():
-		return ErrClosed
-	case <-ctx.Done():
-		return ctx.Err()
-	default:
-	}
-	select {
-	case g.slots <- struct{}{}:
-		return nil
-	default:
-		return ErrBusy
-	}
-}
-
-// await waits for the future and gives the slot back when it resolves, which
-// may be after await has returned.
-func (g *Group[R]) await(ctx context.Context, f raft.Future) error {
-	done := make(chan error, 1)
-	go func() {
-		err := f.Error()
-		<-g.slots
-		done <- err
-	}()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", ErrAmbiguous, ctx.Err())
-	case <-g.faulted:
-		return fmt.Errorf("%w: %w", ErrAmbiguous, g.fault)
-	}
-}
-
-func (g *Group[R]) proposeError(err error) error {
-	switch {
-	case errors.Is(err, ErrAmbiguous):
-		return err
-	case errors.Is(err, raft.ErrNotLeader):
-		return fmt.Errorf("%w: %w", ErrNotLeader, err)
-	case errors.Is(err, raft.ErrEnqueueTimeout):
-		return fmt.Errorf("%w: %w", ErrBusy, err)
-	case errors.Is(err, raft.ErrLeadershipTransferInProgress):
-		if stuck := g.transfer.seen(time.Now()); stuck != nil {
-			g.trip("transfer_stuck", stuck)
-		}
-		return fmt.Errorf("%w: %w", ErrTransferring, err)
-	default: // leadership lost, shutdown, aborted by a restore, storage
-		return fmt.Errorf("%w: %w", ErrAmbiguous, err)
-	}
-}
-
-// remaining is the time ctx leaves, never 0 or less: to the library that would
-// mean for ever.
-func remaining(ctx context.Context) time.Duration {
-	if d, ok := ctx.Deadline(); ok {
-		return max(time.Until(d), time.Millisecond)
-	}
-	return time.Hour
+	return raft.BootstrapCluster(conf, g.store, g.store, g.snapshots, g.trans, configuration(g.cfg.Bootstrap))
 }
 
 // Leading reports whether this node leads and has applied everything committed
@@ -338,18 +302,6 @@ func (g *Group[R]) Fault() error {
 	default:
 		return nil
 	}
-}
-
-// Snapshot writes a snapshot now.
-func (g *Group[R]) Snapshot(ctx context.Context) error {
-	if err := g.acquire(ctx); err != nil {
-		return err
-	}
-	err := g.await(ctx, g.raft.Snapshot())
-	if errors.Is(err, raft.ErrNothingNewToSnapshot) {
-		return nil
-	}
-	return err
 }
 
 // Status is where the member stands.

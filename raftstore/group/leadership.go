@@ -107,8 +107,12 @@ const prepareTimeout = 10 * time.Second
 func (g *Group[R]) prepareOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
+	term := g.raft.CurrentTerm()
 	if err := g.Barrier(ctx); err != nil {
 		return err
 	}
+	// The barrier was committed in this term or, if we have lost it since, in a
+	// later one; the earlier number is then of no use to anybody.
+	g.ledTerm.Store(term)
 	return g.cfg.OnLead(ctx)
 }

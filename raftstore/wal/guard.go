@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -23,7 +24,7 @@ var (
 // the store is opened anew.
 type Guarded struct {
 	inner    Store
-	deadline time.Duration
+	deadline atomic.Int64 // nanoseconds
 	onFault  func(error)
 
 	mu     sync.Mutex
@@ -34,8 +35,16 @@ type Guarded struct {
 // Guard wraps inner. onFault is called once, from the failing call, before that
 // call returns; it must not block and must not call the store.
 func Guard(inner Store, deadline time.Duration, onFault func(error)) *Guarded {
-	return &Guarded{inner: inner, deadline: deadline, onFault: onFault}
+	g := &Guarded{inner: inner, onFault: onFault}
+	g.SetDeadline(deadline)
+	return g
 }
+
+// SetDeadline changes the deadline of writes that begin later.
+func (g *Guarded) SetDeadline(d time.Duration) { g.deadline.Store(int64(d)) }
+
+// Deadline is the deadline of writes.
+func (g *Guarded) Deadline() time.Duration { return time.Duration(g.deadline.Load()) }
 
 // StoreLog stores one entry within the deadline.
 func (g *Guarded) StoreLog(l *raft.Log) error { return g.StoreLogs([]*raft.Log{l}) }
@@ -69,12 +78,21 @@ func (g *Guarded) SetUint64(key []byte, val uint64) error {
 // GetLog reads an entry. A missing entry is raft.ErrLogNotFound; any other
 // failure is a fault, and ends the calling goroutine as SetUint64 does.
 func (g *Guarded) GetLog(index uint64, l *raft.Log) error {
-	err := g.inner.GetLog(index, l)
-	if err != nil && !errors.Is(err, raft.ErrLogNotFound) {
-		_ = g.fail(fmt.Errorf("%w: read entry %d: %w", ErrFailed, index, err))
+	err := g.Entry(index, l)
+	if errors.Is(err, ErrFailed) {
 		runtime.Goexit()
 	}
-	return err // unwrapped: the library compares it by identity
+	return err // unwrapped where it is ErrLogNotFound: the library compares it by identity
+}
+
+// Entry is GetLog for callers that are not the library: a failure is a fault and
+// wraps ErrFailed, and the goroutine goes on.
+func (g *Guarded) Entry(index uint64, l *raft.Log) error {
+	err := g.inner.GetLog(index, l)
+	if err != nil && !errors.Is(err, raft.ErrLogNotFound) {
+		return g.fail(fmt.Errorf("%w: read entry %d: %w", ErrFailed, index, err))
+	}
+	return err
 }
 
 // Get reads a small value.
@@ -113,13 +131,14 @@ func (g *Guarded) Close() error {
 		g.writes.Wait()
 		done <- g.inner.Close()
 	}()
-	timer := time.NewTimer(g.deadline)
+	deadline := g.Deadline()
+	timer := time.NewTimer(deadline)
 	defer timer.Stop()
 	select {
 	case err := <-done:
 		return err
 	case <-timer.C:
-		return fmt.Errorf("%w: the log was not closed within %v", ErrStalled, g.deadline)
+		return fmt.Errorf("%w: the log was not closed within %v", ErrStalled, deadline)
 	}
 }
 
@@ -137,7 +156,8 @@ func (g *Guarded) write(what string, f func() error) error {
 		defer g.writes.Done()
 		done <- f()
 	}()
-	timer := time.NewTimer(g.deadline)
+	deadline := g.Deadline()
+	timer := time.NewTimer(deadline)
 	defer timer.Stop()
 	select {
 	case err := <-done:
@@ -146,7 +166,7 @@ func (g *Guarded) write(what string, f func() error) error {
 		}
 		return nil
 	case <-timer.C:
-		return g.fail(fmt.Errorf("%w: %s took longer than %v", ErrStalled, what, g.deadline))
+		return g.fail(fmt.Errorf("%w: %s took longer than %v", ErrStalled, what, deadline))
 	}
 }
 

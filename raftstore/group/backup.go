@@ -1,0 +1,134 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/hashicorp/raft"
+)
+
+var (
+	// ErrNoSnapshot means that there is nothing to save yet.
+	ErrNoSnapshot = errors.New("group has no snapshot")
+	// ErrBadSnapshot means that a snapshot is damaged or not one of this group. It
+	// was not restored.
+	ErrBadSnapshot = errors.New("snapshot is not usable")
+)
+
+// SnapshotMeta says what a snapshot contains.
+type SnapshotMeta struct {
+	ID      string // of the file; empty for one that came from elsewhere
+	Index   uint64 // the last entry in it
+	Term    uint64
+	Size    int64 // bytes
+	Members []Member
+}
+
+func metaOf(m *raft.SnapshotMeta) SnapshotMeta {
+	return SnapshotMeta{ID: m.ID, Index: m.Index, Term: m.Term, Size: m.Size, Members: membersOf(m.Configuration)}
+}
+
+// Snapshot writes a snapshot now.
+func (g *Group[R]) Snapshot(ctx context.Context) error {
+	err := g.do(ctx, func() error { return g.raft.Snapshot().Error() })
+	if errors.Is(err, raft.ErrNothingNewToSnapshot) {
+		return nil
+	}
+	return err
+}
+
+// SaveSnapshot writes a snapshot and opens it for reading. The caller closes it.
+// Any member can; it contains what this member has applied. Errors wrap
+// ErrNoSnapshot, ErrBusy or ErrClosed, or are ctx's or the disk's.
+func (g *Group[R]) SaveSnapshot(ctx context.Context) (SnapshotMeta, io.ReadCloser, error) {
+	if err := g.Snapshot(ctx); err != nil {
+		return SnapshotMeta{}, nil, fmt.Errorf("save a snapshot: %w", err)
+	}
+	list, err := g.snapshots.List()
+	if err != nil {
+		return SnapshotMeta{}, nil, fmt.Errorf("save a snapshot: %w", err)
+	}
+	if len(list) == 0 {
+		return SnapshotMeta{}, nil, ErrNoSnapshot
+	}
+	meta, r, err := g.snapshots.Open(list[0].ID)
+	if err != nil {
+		return SnapshotMeta{}, nil, fmt.Errorf("save a snapshot: %w", err)
+	}
+	return metaOf(meta), r, nil
+}
+
+// Restore replaces the state of the whole group by a saved snapshot, which is
+// checked to the end first. Members stay as they are. Only the leader can, and
+// what is proposed meanwhile may be lost; on an error after the check the
+// outcome is ErrAmbiguous. Errors also wrap ErrBadSnapshot, ErrNotLeader or
+// ErrClosed.
+func (g *Group[R]) Restore(ctx context.Context, meta SnapshotMeta, r io.Reader) error {
+	if g.raft.State() != raft.Leader {
+		return fmt.Errorf("restore: %w", ErrNotLeader)
+	}
+	spool, size, err := g.spool(ctx, r)
+	if err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	defer func() { _ = errors.Join(spool.Close(), os.Remove(spool.Name())) }()
+	if err := g.verify(spool); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	// The library reads to the end even when ctx is over; then the file may only
+	// be closed afterwards.
+	again, err := os.Open(spool.Name())
+	if err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	wanted := &raft.SnapshotMeta{Version: raft.SnapshotVersionMax, Index: meta.Index, Term: meta.Term, Size: size}
+	err = g.do(ctx, func() error {
+		return errors.Join(g.raft.Restore(wanted, again, remaining(ctx)), again.Close())
+	})
+	if err != nil {
+		return fmt.Errorf("restore: %w", g.proposeError(err))
+	}
+	return nil
+}
+
+// spool copies r into a file, so that it can be read twice.
+func (g *Group[R]) spool(ctx context.Context, r io.Reader) (*os.File, int64, error) {
+	f, err := os.CreateTemp(g.cfg.SpoolDir, "restore-*.snapshot")
+	if err != nil {
+		return nil, 0, err
+	}
+	n, err := io.Copy(f, readerWithContext{ctx, r})
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, 0, errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	return f, n, nil
+}
+
+type readerWithContext struct {
+	ctx context.Context //nolint:containedctx // ends the copy it is made for
+	r   io.Reader
+}
+
+func (r readerWithContext) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.r.Read(p)
+}
+
+func (g *Group[R]) verify(r io.Reader) error {
+	v, ok := g.adapter.fsm.(Verifier)
+	if !ok {
+		return nil
+	}
+	if err := v.Verify(r); err != nil {
+		return fmt.Errorf("%w: %w", ErrBadSnapshot, err)
+	}
+	return nil
+}

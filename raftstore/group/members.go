@@ -1,0 +1,196 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+var (
+	// ErrHasState means that a group that has a log already was to be bootstrapped.
+	ErrHasState = errors.New("group has state already")
+	// ErrMembersChanged means that the members are no longer those that a change
+	// was based on. Look at them again.
+	ErrMembersChanged = errors.New("members have changed meanwhile")
+	// ErrChangeRefused means that a change of members is not possible: it would
+	// leave no voter, or give a voter's address to another.
+	ErrChangeRefused = errors.New("change of members refused")
+	// ErrNoSuchMember means that no member has the id.
+	ErrNoSuchMember = errors.New("no such member")
+)
+
+// Server is a node by its stable name and where to reach it.
+type Server struct {
+	ID   string
+	Addr string
+}
+
+// Member is a node of the group.
+type Member struct {
+	ID    string
+	Addr  string
+	Voter bool
+}
+
+// BootstrapNow makes the servers the first voters of a group that has no state
+// yet. Nodes may do so at the same time, with the same servers in the same
+// order. Errors wrap ErrHasState, ErrAmbiguous or ErrClosed.
+func (g *Group[R]) BootstrapNow(ctx context.Context, servers []Server) error {
+	conf := configuration(servers)
+	err := g.do(ctx, func() error { return g.raft.BootstrapCluster(conf).Error() })
+	switch {
+	case errors.Is(err, raft.ErrCantBootstrap):
+		return fmt.Errorf("%w: %w", ErrHasState, err)
+	case err != nil:
+		return fmt.Errorf("bootstrap raft group %s: %w", g.cfg.Name, err)
+	}
+	g.adjust(conf)
+	return nil
+}
+
+func configuration(servers []Server) raft.Configuration {
+	var c raft.Configuration
+	for _, s := range servers {
+		c.Servers = append(c.Servers, raft.Server{ID: raft.ServerID(s.ID), Address: raft.ServerAddress(s.Addr)})
+	}
+	return c
+}
+
+// HasState reports whether the group has members, a log or a snapshot.
+func (g *Group[R]) HasState() bool {
+	index, members := g.Members()
+	return len(members) > 0 || index > 0 || g.raft.LastIndex() > 0
+}
+
+// Members lists the members as this node knows them, in the order they came,
+// and the entry that made them so: pass it to the changes below. A change may be
+// seen here before it is committed.
+func (g *Group[R]) Members() (index uint64, members []Member) {
+	f := g.raft.GetConfiguration()
+	return f.Index(), membersOf(f.Configuration())
+}
+
+func membersOf(c raft.Configuration) []Member {
+	out := make([]Member, 0, len(c.Servers))
+	for _, s := range c.Servers {
+		out = append(out, Member{ID: string(s.ID), Addr: string(s.Address), Voter: s.Suffrage == raft.Voter})
+	}
+	return out
+}
+
+func voters(c raft.Configuration) (n int) {
+	for _, s := range c.Servers {
+		if s.Suffrage == raft.Voter {
+			n++
+		}
+	}
+	return n
+}
+
+// AddVoter adds a voter, gives a non-voter a vote, or gives a member a new
+// address, if prevIndex is 0 or still the index of Members. It returns when the
+// change is committed. Only the leader can. Errors wrap those of Apply,
+// ErrMembersChanged or ErrChangeRefused.
+func (g *Group[R]) AddVoter(ctx context.Context, id, addr string, prevIndex uint64) error {
+	return g.change(ctx, "add voter "+id, prevIndex, func(wait time.Duration) raft.Future {
+		return g.raft.AddVoter(raft.ServerID(id), raft.ServerAddress(addr), prevIndex, wait)
+	})
+}
+
+// AddNonvoter adds a member without a vote, or gives one a new address. A voter
+// keeps its vote: see Demote. Otherwise it is like AddVoter.
+func (g *Group[R]) AddNonvoter(ctx context.Context, id, addr string, prevIndex uint64) error {
+	return g.change(ctx, "add non-voter "+id, prevIndex, func(wait time.Duration) raft.Future {
+		return g.raft.AddNonvoter(raft.ServerID(id), raft.ServerAddress(addr), prevIndex, wait)
+	})
+}
+
+// Demote takes a voter's vote. Otherwise it is like AddVoter.
+func (g *Group[R]) Demote(ctx context.Context, id string, prevIndex uint64) error {
+	return g.change(ctx, "demote "+id, prevIndex, func(wait time.Duration) raft.Future {
+		return g.raft.DemoteVoter(raft.ServerID(id), prevIndex, wait)
+	})
+}
+
+// Remove takes a member out; one that is none is no error. A leader that removes
+// itself steps down when the change is committed. Otherwise it is like AddVoter.
+func (g *Group[R]) Remove(ctx context.Context, id string, prevIndex uint64) error {
+	return g.change(ctx, "remove "+id, prevIndex, func(wait time.Duration) raft.Future {
+		return g.raft.RemoveServer(raft.ServerID(id), prevIndex, wait)
+	})
+}
+
+func (g *Group[R]) change(ctx context.Context, what string, prevIndex uint64, start func(time.Duration) raft.Future) error {
+	if g.lowDisk.Load() {
+		return ErrLowDisk
+	}
+	err := g.do(ctx, func() error { return start(remaining(ctx)).Error() })
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, g.changeError(err, prevIndex))
+	}
+	return nil
+}
+
+// changeError finds out what the library says only in words.
+func (g *Group[R]) changeError(err error, prevIndex uint64) error {
+	for _, known := range []error{
+		raft.ErrNotLeader, raft.ErrEnqueueTimeout, raft.ErrLeadershipTransferInProgress, raft.ErrLeadershipLost,
+		raft.ErrRaftShutdown, raft.ErrAbortedByRestore, ErrAmbiguous, ErrBusy, ErrClosed, context.Canceled, context.DeadlineExceeded,
+	} {
+		if errors.Is(err, known) {
+			return g.proposeError(err)
+		}
+	}
+	if g.store.Fault() != nil {
+		return g.proposeError(err)
+	}
+	if index, _ := g.Members(); prevIndex > 0 && index != prevIndex {
+		return fmt.Errorf("%w: %w", ErrMembersChanged, err)
+	}
+	return fmt.Errorf("%w: %w", ErrChangeRefused, err)
+}
+
+// Transfer hands leadership to the voter, or to the one that is furthest if id
+// is empty, and returns when it has been given up here. Only the leader can. The
+// group refuses proposals meanwhile. Errors wrap ErrNotLeader, ErrNoSuchMember,
+// ErrTransferring, ErrAmbiguous or ErrClosed.
+func (g *Group[R]) Transfer(ctx context.Context, id string) error {
+	start := func() raft.Future { return g.raft.LeadershipTransfer() }
+	if id != "" {
+		addr, ok := g.addressOf(id)
+		if !ok {
+			return fmt.Errorf("transfer leadership to %s: %w", id, ErrNoSuchMember)
+		}
+		start = func() raft.Future {
+			return g.raft.LeadershipTransferToServer(raft.ServerID(id), raft.ServerAddress(addr))
+		}
+	}
+	if g.raft.State() != raft.Leader {
+		return fmt.Errorf("transfer leadership: %w", ErrNotLeader)
+	}
+	if err := g.do(ctx, func() error { return start().Error() }); err != nil {
+		return fmt.Errorf("transfer leadership: %w", g.proposeError(err))
+	}
+	return nil
+}
+
+func (g *Group[R]) addressOf(id string) (string, bool) {
+	_, members := g.Members()
+	for _, m := range members {
+		if m.ID == id && m.Voter {
+			return m.Addr, true
+		}
+	}
+	return "", false
+}
+
+// Leader is the leader as this node knows it, empty when it knows none, and this
+// node's term.
+func (g *Group[R]) Leader() (id, addr string, term uint64) {
+	term = g.raft.CurrentTerm()
+	a, i := g.raft.LeaderWithID()
+	return string(i), string(a), term
+}

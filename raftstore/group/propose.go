@@ -1,0 +1,169 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// Pending is a proposal on its way.
+type Pending[R any] struct {
+	group *Group[R]
+	done  chan struct{}
+	res   R
+	err   error
+}
+
+// Submit proposes entry and does not wait. Entries of one caller are applied in
+// the order of its calls. Errors wrap ErrNotLeader, ErrBusy, ErrLowDisk or
+// ErrClosed; the entry was then not proposed. The entry must not change
+// afterwards.
+func (g *Group[R]) Submit(ctx context.Context, entry []byte) (*Pending[R], error) {
+	if g.lowDisk.Load() {
+		return nil, ErrLowDisk
+	}
+	if err := g.acquire(ctx); err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	p := &Pending[R]{group: g, done: make(chan struct{})}
+	// BatchApplyCh makes the library's own timeout soft; Wait's ctx is the deadline.
+	future := g.raft.Apply(entry, remaining(ctx))
+	go func() {
+		defer close(p.done)
+		err := future.Error()
+		<-g.slots
+		p.res, p.err = g.settle(future, err, start)
+	}()
+	return p, nil
+}
+
+func (g *Group[R]) settle(future raft.ApplyFuture, err error, start time.Time) (R, error) {
+	var none R
+	if err != nil {
+		return none, g.proposeError(err)
+	}
+	g.transfer.clear()
+	g.metrics.commit.Observe(time.Since(start).Seconds())
+	res, ok := future.Response().(R)
+	if !ok { // the FSM was stopped by a fault
+		return none, fmt.Errorf("%w: %w", ErrAmbiguous, errors.Join(g.Fault(), ErrCannotApply))
+	}
+	return res, nil
+}
+
+// Wait returns when the entry is applied here. Errors wrap ErrNotLeader, ErrBusy,
+// ErrTransferring or ErrClosed when the entry was certainly not proposed, else
+// ErrAmbiguous, beside ctx's error or the fault.
+func (p *Pending[R]) Wait(ctx context.Context) (R, error) {
+	var none R
+	select {
+	case <-p.done:
+		return p.res, p.err
+	case <-ctx.Done():
+		return none, fmt.Errorf("%w: %w", ErrAmbiguous, ctx.Err())
+	case <-p.group.faulted:
+		return none, fmt.Errorf("%w: %w", ErrAmbiguous, p.group.fault)
+	}
+}
+
+// Apply proposes entry and waits until it is applied here. Errors are those of
+// Submit and Wait.
+func (g *Group[R]) Apply(ctx context.Context, entry []byte) (R, error) {
+	p, err := g.Submit(ctx, entry)
+	if err != nil {
+		var none R
+		return none, err
+	}
+	return p.Wait(ctx)
+}
+
+// Barrier waits until every entry committed before it is applied here. It writes
+// an entry; [Group.ReadIndex] does not. Errors are those of Apply.
+func (g *Group[R]) Barrier(ctx context.Context) error {
+	if g.lowDisk.Load() {
+		return ErrLowDisk
+	}
+	err := g.do(ctx, func() error { return g.raft.Barrier(remaining(ctx)).Error() })
+	if err != nil {
+		return g.proposeError(err)
+	}
+	g.transfer.clear()
+	return nil
+}
+
+// do makes a call of the library that may block beyond ctx. It then goes on, and
+// keeps its slot, after do has returned ErrAmbiguous.
+func (g *Group[R]) do(ctx context.Context, call func() error) error {
+	if err := g.acquire(ctx); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() {
+		err := call()
+		<-g.slots
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ErrAmbiguous, ctx.Err())
+	case <-g.faulted:
+		return fmt.Errorf("%w: %w", ErrAmbiguous, g.fault)
+	}
+}
+
+// acquire takes a slot, which whoever sees the library's answer gives back.
+func (g *Group[R]) acquire(ctx context.Context) error {
+	select {
+	case <-g.faulted:
+		return fmt.Errorf("%w: %w", ErrClosed, g.fault)
+	case <-g.ctx.Done():
+		return ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	default:
+	}
+	select {
+	case g.slots <- struct{}{}:
+		return nil
+	default:
+		return ErrBusy
+	}
+}
+
+// proposeError says in this package's words what became of a call.
+func (g *Group[R]) proposeError(err error) error {
+	switch {
+	case errors.Is(err, ErrAmbiguous), errors.Is(err, ErrBusy), errors.Is(err, ErrClosed), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	case errors.Is(err, raft.ErrNotLeader):
+		return fmt.Errorf("%w: %w", ErrNotLeader, err)
+	case errors.Is(err, raft.ErrEnqueueTimeout):
+		return fmt.Errorf("%w: %w", ErrBusy, err)
+	case errors.Is(err, raft.ErrLeadershipTransferInProgress):
+		if stuck := g.transfer.seen(time.Now()); stuck != nil {
+			g.trip("transfer_stuck", stuck)
+		}
+		return fmt.Errorf("%w: %w", ErrTransferring, err)
+	default: // leadership lost, shutdown, aborted by a restore, storage
+		return fmt.Errorf("%w: %w", ErrAmbiguous, err)
+	}
+}
+
+// longestEnqueue bounds the wait of a call without a deadline for a place in the
+// library's queue.
+const longestEnqueue = 10 * time.Second
+
+// remaining is the time ctx leaves, never 0 or less: to the library that would
+// mean for ever.
+func remaining(ctx context.Context) time.Duration {
+	if d, ok := ctx.Deadline(); ok {
+		return min(max(time.Until(d), time.Millisecond), longestEnqueue)
+	}
+	return longestEnqueue
+}

@@ -49,10 +49,10 @@ type health struct {
 	rate     atomic.Uint64 // prompt tokens/s as float64 bits; 0 is unknown
 }
 
-// Full reports whether the incarnation has as many of this gateway's requests as
+// Full reports whether the incarnation has as many of the gateways' requests as
 // it can use: what it computes at once, and some to go on with.
 func (s *Slot) Full() bool {
-	return s.health.limit > 0 && int64(s.InFlight()) >= s.health.limit
+	return s.health.limit > 0 && int64(s.InFlight()+s.Others()) >= s.health.limit
 }
 
 // limitOf is the requests at which a worker that computes running at once is

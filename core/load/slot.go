@@ -29,8 +29,8 @@ const (
 // String is the phase's name in metrics.
 func (p Phase) String() string { return [...]string{"prefill", "decode"}[p] }
 
-// Slot is what this gateway has going on with one incarnation. It is safe for
-// concurrent use.
+// Slot is what this gateway has going on with one incarnation, and what others
+// have as far as known. It is safe for concurrent use.
 type Slot struct {
 	// What every decision reads comes first, in as few cache lines as can be.
 	requests [phases]atomic.Int64
@@ -38,25 +38,33 @@ type Slot struct {
 	context  atomic.Int64  // tokens of KV that requests in flight added
 	assigned atomic.Uint64 // bits of a float64
 	heard    heard
+	others   others
 	ejected  ejection
 	health   health
 	Key      Key
 	gauges   [phases]measure.Gauge
+	mark     mark
 }
 
-// Requests is the number of requests in flight in phase p.
+// Requests is the number of this gateway's requests in flight in phase p.
 func (s *Slot) Requests(p Phase) int { return int(s.requests[p].Load()) }
 
-// InFlight is the number of requests in flight in all phases.
+// InFlight is the number of this gateway's requests in flight in all phases.
 func (s *Slot) InFlight() int { return s.Requests(Prefill) + s.Requests(Decode) }
 
-// QueuedPrompt is the uncached prompt tokens sent and not known to be computed.
-func (s *Slot) QueuedPrompt() unit.Tokens { return unit.Tokens(s.prompt.Load()) }
+// QueuedPrompt is the uncached prompt tokens that gateways sent and that are not
+// known to be computed: this one's as of now, the others' as last told.
+func (s *Slot) QueuedPrompt() unit.Tokens {
+	return unit.Tokens(s.prompt.Load() + s.others.prompt.Load())
+}
 
-// Context is the tokens of KV that this gateway's requests in flight have added
-// to what the worker held before them. A prefix that several of them share is
-// counted for the one that computed it.
-func (s *Slot) Context() unit.Tokens { return unit.Tokens(s.context.Load()) }
+// Context is the tokens of KV that gateways' requests in flight have added to
+// what the worker held before them: this one's as of now, the others' as last
+// told. A prefix that several requests of a gateway share is counted for the one
+// that computed it.
+func (s *Slot) Context() unit.Tokens {
+	return unit.Tokens(s.context.Load() + s.others.context.Load())
+}
 
 // Work is what a request brings to a worker.
 type Work struct {
@@ -78,9 +86,12 @@ func (s *Slot) Reserve(p Phase, w Work) *Reservation {
 	return r
 }
 
+// move changes the requests of a phase. It comes after the change of the tokens,
+// so that one mark covers both.
 func (s *Slot) move(p Phase, by int64) {
 	s.requests[p].Add(by)
 	s.gauges[p].Add(float64(by))
+	s.changed()
 }
 
 // Reservation is one request's share of a slot. It is safe for concurrent use.
@@ -113,12 +124,17 @@ func (r *Reservation) Close() {
 	if phase == closed {
 		return
 	}
-	r.slot.move(Phase(phase), -1)
 	r.slot.context.Add(-r.context)
 	r.settlePrompt()
+	r.slot.move(Phase(phase), -1)
 }
 
-func (r *Reservation) settlePrompt() { r.slot.prompt.Add(-r.prompt.Swap(0)) }
+func (r *Reservation) settlePrompt() {
+	if n := r.prompt.Swap(0); n != 0 {
+		r.slot.prompt.Add(-n)
+		r.slot.changed()
+	}
+}
 
 // Assigned is the work that the worker was given lately, in tokens, as
 // [Slot.Assign] and [Slot.Fade] made it.
@@ -131,35 +147,38 @@ func (s *Slot) Assign(tokens float64) { s.assigned.Store(math.Float64bits(s.Assi
 // Fade is described at Assign.
 func (s *Slot) Fade(by float64) { s.assigned.Store(math.Float64bits(s.Assigned() * by)) }
 
-// heard is what a worker last said of its load, with what this gateway had on
-// it at that moment.
+// heard is what a worker last said of its load, with what gateways had on it at
+// that moment.
 type heard struct {
-	foreign atomic.Int64 // requests of others then
+	foreign atomic.Int64 // requests then that are no gateway's
 	at      atomic.Int64 // unix nanoseconds of the sample; 0 is never
 }
 
 // Hear takes in a worker's own word of at, unless it is not newer than the last:
-// requests is how many it has, waiting ones included. What is not this gateway's
-// own counts as foreign until the next word.
+// requests is how many it has, waiting ones included. What is neither this
+// gateway's own nor told of another gateway counts as foreign until the next
+// word.
 //
-// A sample is some milliseconds old when it arrives, and what this gateway sent
-// or finished meanwhile is taken for foreign, or not seen as such, until then.
+// A sample is some milliseconds old when it arrives, and what gateways sent or
+// finished meanwhile is taken for foreign, or not seen as such, until then.
 func (s *Slot) Hear(at time.Time, requests float64) {
 	if ns := at.UnixNano(); ns > s.heard.at.Load() {
 		s.heard.at.Store(ns)
-		s.heard.foreign.Store(max(int64(min(requests, 1<<30))-int64(s.InFlight()), 0))
+		known := int64(s.InFlight() + s.Others())
+		s.heard.foreign.Store(max(int64(min(requests, 1<<30))-known, 0))
 	}
 }
 
 // Unheard says that the worker's word is no longer to be had: nothing counts as
-// foreign until the next.
+// foreign until the next, beside what other gateways tell.
 func (s *Slot) Unheard() {
 	if s.heard.foreign.Load() != 0 {
 		s.heard.foreign.Store(0)
 	}
 }
 
-// Foreign is the requests of others that the worker had when it last spoke; 0
-// when it never did or is unheard. Added to InFlight it is the worker's load as far as known:
-// what was sent since counts at once.
-func (s *Slot) Foreign() int { return int(s.heard.foreign.Load()) }
+// Foreign is the requests on the worker that are not this gateway's: those of
+// other gateways as last told, and those that the worker had beyond when it last
+// spoke. Added to InFlight it is the worker's load as far as known: what was sent
+// since counts at once, and no request counts twice.
+func (s *Slot) Foreign() int { return int(s.heard.foreign.Load()) + s.Others() }

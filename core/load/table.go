@@ -24,14 +24,18 @@ type Table struct {
 
 	registry *measure.Registry
 	current  atomic.Pointer[Columns]
+	changes  *Changes
 
-	mu    sync.Mutex
-	slots map[Key]*Slot
+	mu     sync.Mutex
+	slots  map[Key]*Slot
+	others mirror
 }
 
 // NewTable makes an empty table that shows its counts in registry.
 func NewTable(registry *measure.Registry) *Table {
-	return &Table{registry: registry, Patience: DefaultPatience, slots: map[Key]*Slot{}}
+	t := &Table{registry: registry, Patience: DefaultPatience, slots: map[Key]*Slot{}, others: newMirror()}
+	t.changes = newChanges(t)
+	return t
 }
 
 // Columns lines the slots up with view. For the view it was last called with
@@ -56,9 +60,11 @@ func (t *Table) Columns(view *fleet.View) *Columns {
 	for key, s := range t.slots {
 		if !live[key] && s.InFlight() == 0 {
 			delete(t.slots, key)
+			t.others.drop(s)
 			t.retire(key.ID)
 		}
 	}
+	t.others.follow(view)
 	t.current.Store(c)
 	return c
 }
@@ -81,7 +87,9 @@ func (t *Table) slot(key Key, w *fleet.Worker) *Slot {
 				s.Continuing()
 			}
 		}
+		s.mark.changes = t.changes
 		t.slots[key] = s
+		t.others.adopt(s)
 	}
 	return s
 }

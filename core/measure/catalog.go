@@ -193,3 +193,22 @@ var (
 	// PromptCacheBytes is the memory of the cache of tokenised text.
 	PromptCacheBytes = Desc{Name: "yardmaster_prompt_cache_bytes", Type: GaugeType, Help: "Memory of the cache of tokenised text."}
 )
+
+// Load hub: what gateways tell each other of their requests in flight.
+var (
+	// HubAge is the age of what this gateway knows of the others. Beyond a second
+	// it is forgotten.
+	HubAge = Desc{Name: "yardmaster_hub_age_seconds", Type: GaugeType, Help: "Time since the leader last said what the other gateways have in flight; after a second that is forgotten."}
+	// HubGateways is the gateways whose load is added up: at the leader, and as it
+	// tells the others; 0 where nothing is known.
+	HubGateways = Desc{Name: "yardmaster_hub_gateways", Type: GaugeType, Help: "Gateways whose load is added up; 0 while this one knows only its own."}
+	// HubMessages counts messages by end (gateway, leader) and direction (sent,
+	// received).
+	HubMessages = Desc{Name: "yardmaster_hub_messages_total", Type: CounterType, Labels: []string{"end", "direction"}, Help: "Messages of the load hub by end and direction."}
+	// HubConnects counts this gateway's connections to leaders by outcome: joined,
+	// or failed before the leader said anything.
+	HubConnects = Desc{Name: "yardmaster_hub_connects_total", Type: CounterType, Labels: []string{"outcome"}, Help: "Connections of this gateway to leaders' load hubs: joined, failed."}
+	// HubCuts counts streams that an end cut, by end and reason: silent, stalled,
+	// malformed, replaced, too_many, identity, not_leader.
+	HubCuts = Desc{Name: "yardmaster_hub_cuts_total", Type: CounterType, Labels: []string{"end", "reason"}, Help: "Streams of the load hub that were cut, by the end that did and why."}
+)

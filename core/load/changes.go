@@ -1,0 +1,106 @@
+package load
+
+import "sync/atomic"
+
+// Changes reads what changed of a table's own numbers, for one reader at a time.
+// It costs the slots nothing while it is closed, and little while it is open:
+// a slot that changes puts itself on a list, once until it is read.
+type Changes struct {
+	table *Table
+	open  atomic.Bool
+	head  atomic.Pointer[Slot]
+	ready chan struct{}
+}
+
+// mark is a slot's place on the list of those that changed.
+type mark struct {
+	changes *Changes // nil in a slot without a table
+	listed  atomic.Bool
+	next    *Slot // of whoever has set listed, then of the reader
+}
+
+func newChanges(t *Table) *Changes { return &Changes{table: t, ready: make(chan struct{}, 1)} }
+
+// Changes is the table's own changes. Open begins to collect them.
+func (t *Table) Changes() *Changes { return t.changes }
+
+// Open begins to collect. What was before is in Whole.
+func (c *Changes) Open() { c.open.Store(true) }
+
+// Close ends it.
+func (c *Changes) Close() {
+	c.open.Store(false)
+	c.drain(func(*Slot) {})
+}
+
+// Ready has a value when something changed after nothing had. Other times it may
+// have one too.
+func (c *Changes) Ready() <-chan struct{} { return c.ready }
+
+// Take replaces v's content by the slots that changed since they were last read.
+func (c *Changes) Take(v *Vector) {
+	v.Reset()
+	c.drain(func(s *Slot) {
+		if v.Len() < MaxWorkers {
+			v.Add(uint64(s.Key.Epoch), s.own())
+		}
+	})
+}
+
+// Whole replaces v's content by all slots that have something. Slots that change
+// meanwhile are in the next Take.
+func (c *Changes) Whole(v *Vector) {
+	v.Reset()
+	v.Whole = true
+	c.drain(func(*Slot) {})
+	c.table.mu.Lock()
+	defer c.table.mu.Unlock()
+	for _, s := range c.table.slots {
+		if own := s.own(); own != (Counts{}) && v.Len() < MaxWorkers {
+			v.Add(uint64(s.Key.Epoch), own)
+		}
+	}
+}
+
+// drain takes all slots off the list. A slot may be listed again from the moment
+// that read is called, so that no change falls between.
+func (c *Changes) drain(read func(*Slot)) {
+	for s := c.head.Swap(nil); s != nil; {
+		next := s.mark.next
+		s.mark.next = nil
+		s.mark.listed.Store(false)
+		read(s)
+		s = next
+	}
+}
+
+// changed puts the slot on the list of those to read. It is called after the
+// numbers were changed.
+func (s *Slot) changed() {
+	c := s.mark.changes
+	if c == nil || !c.open.Load() || s.mark.listed.Load() || !s.mark.listed.CompareAndSwap(false, true) {
+		return
+	}
+	for {
+		first := c.head.Load()
+		s.mark.next = first
+		if !c.head.CompareAndSwap(first, s) {
+			continue
+		}
+		if first == nil {
+			select {
+			case c.ready <- struct{}{}:
+			default:
+			}
+		}
+		return
+	}
+}
+
+// own is the slot's own numbers. A number that a race makes negative for a moment
+// is none.
+func (s *Slot) own() Counts {
+	requests := func(p Phase) uint32 { return uint32(min(max(s.requests[p].Load(), 0), maxRequests)) }
+	tokens := func(v *atomic.Int64) uint64 { return uint64(min(max(v.Load(), 0), maxTokens)) }
+	return Counts{requests(Prefill), requests(Decode), tokens(&s.prompt), tokens(&s.context)}
+}

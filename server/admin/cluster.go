@@ -44,9 +44,9 @@ type Cluster interface {
 	Transfer(ctx context.Context, id string) (leader string, err error)
 	// StepDown hands leadership on if the node that is asked leads.
 	StepDown(ctx context.Context) (leader string, err error)
-	// Save is a snapshot of the whole replicated state, as a file that [Cluster]
-	// can restore; the reader fails rather than end early.
-	Save(ctx context.Context) (io.ReadCloser, error)
+	// Save writes a snapshot of the whole replicated state, which Restore reads.
+	// When it fails after it has written something, that is worthless.
+	Save(ctx context.Context, w io.Writer) error
 	// Restore replaces the whole replicated state by a saved one. It reads to the
 	// end and checks before it changes anything.
 	Restore(ctx context.Context, saved io.Reader) error
@@ -146,14 +146,15 @@ func (s *ClusterStatus) health() Health {
 // Autopilot is how the leader judges members, and what it does by itself. Times
 // are in milliseconds.
 type Autopilot struct {
-	// CleanupDeadVoters removes voters that stay unreachable while the others are a
-	// healthy majority. Off unless set.
+	// CleanupDeadVoters removes voters that are long dead, as long as enough
+	// healthy ones stay. Off unless set.
 	CleanupDeadVoters bool `json:"cleanup_dead_voters"`
-	// LastContactMS is the silence that makes a member unhealthy.
-	LastContactMS int64 `json:"last_contact_ms"`
-	// MaxTrailing is the entries that a healthy member may be behind.
-	MaxTrailing uint64 `json:"max_trailing"`
-	// StableMS is how long a member must be healthy to count as such, and a voter
-	// dead to be removed.
-	StableMS int64 `json:"stable_ms"`
+	// DeadAfterMS is how long a voter must have been silent to be removed.
+	DeadAfterMS int64 `json:"dead_after_ms"`
+	// MinVoters is how many voters a cleanup leaves at least.
+	MinVoters int `json:"min_voters"`
+	// MaxLag is the entries that a healthy member may be behind.
+	MaxLag uint64 `json:"max_lag"`
+	// StableAfterMS is how long a member must be well to count as healthy.
+	StableAfterMS int64 `json:"stable_after_ms"`
 }

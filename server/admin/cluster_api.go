@@ -163,15 +163,13 @@ func (a *clusterAPI) save(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), snapshotTime)
 	defer cancel()
 	extend(w, stallTime)
-	saved, err := a.cluster.Save(ctx)
-	if err != nil {
-		failWith(w, err)
-		return
-	}
-	defer saved.Close() //nolint:errcheck // read only
-	w.Header().Set("Content-Type", "application/octet-stream")
-	if _, err := io.Copy(&patient{w: w}, saved); err != nil {
+	out := &patient{w: w}
+	err := a.cluster.Save(ctx, out)
+	switch {
+	case err != nil && out.begun:
 		panic(http.ErrAbortHandler)
+	case err != nil:
+		failWith(w, err)
 	}
 }
 
@@ -190,13 +188,18 @@ func (a *clusterAPI) restore(w http.ResponseWriter, r *http.Request) {
 // patient moves the connection's deadlines along with the bytes: a whole stream
 // may take long, standing still may not.
 type patient struct {
-	w http.ResponseWriter
-	r io.Reader
+	w     http.ResponseWriter
+	r     io.Reader
+	begun bool // something was written
 }
 
 // Write implements io.Writer.
 func (p *patient) Write(b []byte) (int, error) {
 	extend(p.w, stallTime)
+	if !p.begun {
+		p.begun = true
+		p.w.Header().Set("Content-Type", "application/octet-stream")
+	}
 	return p.w.Write(b)
 }
 

@@ -46,8 +46,12 @@ func (f *fakeCluster) Transfer(_ context.Context, id string) (string, error) {
 	return id, f.note("transfer %s", id)
 }
 
-func (f *fakeCluster) Save(context.Context) (io.ReadCloser, error) {
-	return io.NopCloser(f.saved), f.note("save")
+func (f *fakeCluster) Save(_ context.Context, w io.Writer) error {
+	if err := f.note("save"); err != nil {
+		return err
+	}
+	_, err := io.Copy(w, f.saved)
+	return err
 }
 
 func (f *fakeCluster) Restore(_ context.Context, r io.Reader) error {
@@ -90,7 +94,7 @@ func TestClusterPaths(t *testing.T) {
 		{"GET", "/admin/cluster/status", "", 200, "", `"leader":"p2"`},
 		{"GET", "/admin/cluster/health", "", 200, "", `"tolerates":1`},
 		{"GET", "/admin/cluster/peers", "", 200, "", `"index":7`},
-		{"GET", "/admin/cluster/autopilot", "", 200, "", `"stable_ms":9`},
+		{"GET", "/admin/cluster/autopilot", "", 200, "", `"stable_after_ms":9`},
 		{"POST", "/admin/cluster/peers", `{"id":"p9","address":"h:9","voter":true}`, 200, "add {p9 h:9 true}", `"peers"`},
 		{"POST", "/admin/cluster/peers", `{"id":"p9","addr":"h:9"}`, 400, "", `"invalid"`},
 		{"POST", "/admin/cluster/peers", `{`, 400, "", `"invalid"`},
@@ -100,14 +104,14 @@ func TestClusterPaths(t *testing.T) {
 		{"POST", "/admin/cluster/step-down", "", 200, "step down", `"leader":"p2"`},
 		{
 			"PUT", "/admin/cluster/autopilot", `{"cleanup_dead_voters":true}`, 200,
-			"autopilot {CleanupDeadVoters:true LastContactMS:0 MaxTrailing:0 StableMS:9}", `"stable_ms":9`,
+			"autopilot {CleanupDeadVoters:true DeadAfterMS:0 MinVoters:0 MaxLag:0 StableAfterMS:9}", `"stable_after_ms":9`,
 		},
 		{"POST", "/admin/cluster/snapshot", "state", 200, "restore state", `"peers"`},
 		{"PATCH", "/admin/cluster/peers", "", 405, "", ""},
 		{"GET", "/admin/cluster/nothing", "", 404, "", ""},
 	} {
 		t.Run(tt.method+" "+tt.path, func(t *testing.T) {
-			f := &fakeCluster{status: someStatus, autopilot: Autopilot{StableMS: 9}}
+			f := &fakeCluster{status: someStatus, autopilot: Autopilot{StableAfterMS: 9}}
 			code, body := ask(t, f, tt.method, tt.path, tt.body, Intent, "1")
 			if code != tt.code || !strings.Contains(body, tt.says) {
 				t.Errorf("%d %s; want %d with %s", code, body, tt.code, tt.says)
@@ -200,6 +204,11 @@ func TestASnapshotThatBreaksOffIsNoWhole(t *testing.T) {
 	if got, err := download(); err != nil || string(got) != whole {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
+	f.err = ErrNoLeader
+	if got, err := download(); err != nil || !strings.Contains(string(got), "no_leader") {
+		t.Errorf("none at all: %s, %v", got, err)
+	}
+	f.err = nil
 	f.saved = &broken{strings.NewReader(whole)}
 	if got, err := download(); err == nil {
 		t.Errorf("a broken one came whole: %d bytes", len(got))

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
+	"github.com/yardmaster/yardmaster/cmd/internal/logline"
 )
 
 // app is one invocation: its streams, its environment, and what the global
@@ -24,8 +25,9 @@ type app struct {
 	version  string
 	commit   string
 
-	file  string // --config
-	began bool   // a command's own code was reached: errors are no longer usage
+	log   *logline.Handler // of a command that logs; closed by run
+	file  string           // --config
+	began bool             // a command's own code was reached: errors are no longer usage
 }
 
 // run executes one command line and returns the exit code.
@@ -33,6 +35,9 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root := a.root() //nolint:contextcheck // commands get theirs from ExecuteContext
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
+	if a.log != nil {
+		_ = a.log.Close() // a log that nobody takes is no failure of the command
+	}
 	if err != nil && !a.began {
 		err = usage(plainly(err))
 	}
@@ -166,15 +171,12 @@ func lookup(environ []string, name string) string {
 	return ""
 }
 
-// logger builds the process's log on stderr.
+// logger builds the process's log on stderr. run closes it.
 func (a *app) logger(c config.Log) *slog.Logger {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
 		level = slog.LevelInfo // the table admits no other spelling
 	}
-	opts := &slog.HandlerOptions{Level: level}
-	if c.Format == "json" {
-		return slog.New(slog.NewJSONHandler(a.err, opts))
-	}
-	return slog.New(slog.NewTextHandler(a.err, opts))
+	a.log = logline.New(a.err, logline.Options{Level: level, JSON: c.Format == "json"})
+	return slog.New(a.log)
 }

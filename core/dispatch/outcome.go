@@ -58,41 +58,59 @@ type Placement struct {
 
 // String is the placement on one line: path, then key=value pairs, separated by
 // semicolons.
-func (p *Placement) String() string {
-	var b strings.Builder
-	b.WriteString(p.Path)
-	pair := func(key, value string) {
-		if value != "" {
-			b.WriteString("; " + key + "=" + value)
-		}
-	}
-	pair("reason", p.Reason)
+func (p *Placement) String() string { return string(p.append(nil)) }
+
+// AppendText appends what String returns; it never fails.
+func (p *Placement) AppendText(b []byte) ([]byte, error) { return p.append(b), nil }
+
+func (p *Placement) append(b []byte) []byte {
+	b = append(b, p.Path...)
+	b = appendPair(b, "reason", p.Reason)
 	if p.MinPrompt > 0 {
-		pair("prompt", strconv.Itoa(int(p.Prompt)))
-		pair("min-prompt", strconv.Itoa(int(p.MinPrompt)))
+		b = appendNumber(b, "prompt", int(p.Prompt))
+		b = appendNumber(b, "min-prompt", int(p.MinPrompt))
 	}
-	pair("policy", p.Policy)
-	pair("prefill", string(p.Prefill))
+	b = appendPair(b, "policy", p.Policy)
+	b = appendPair(b, "prefill", string(p.Prefill))
+	serving := "worker"
 	if p.Prefill != "" {
-		pair("decode", string(p.Serve))
-	} else {
-		pair("worker", string(p.Serve))
+		serving = "decode"
 	}
-	pair("next", string(p.NextServe))
-	pair("next-prefill", string(p.NextPrefill))
+	b = appendPair(b, serving, string(p.Serve))
+	b = appendPair(b, "next", string(p.NextServe))
+	b = appendPair(b, "next-prefill", string(p.NextPrefill))
 	if p.Hit > 0 {
-		pair("hit", strconv.Itoa(int(p.Hit))+"/"+strconv.Itoa(int(p.Prompt)))
+		b = appendNumber(b, "hit", int(p.Hit))
+		b = append(b, '/')
+		b = strconv.AppendInt(b, int64(p.Prompt), 10)
 	}
 	if p.Failovers > 0 {
-		pair("failovers", strconv.Itoa(p.Failovers))
+		b = appendNumber(b, "failovers", p.Failovers)
 	}
 	if p.Migrations > 0 {
-		pair("migrations", strconv.Itoa(p.Migrations))
+		b = appendNumber(b, "migrations", p.Migrations)
 	}
 	kv, why, _ := strings.Cut(p.KV, ";")
-	pair("kv", strings.TrimSpace(kv))
-	pair("kv-reason", strings.TrimSpace(why))
-	return b.String()
+	b = appendPair(b, "kv", strings.TrimSpace(kv))
+	return appendPair(b, "kv-reason", strings.TrimSpace(why))
+}
+
+// appendPair appends a pair, unless its value is empty.
+func appendPair(b []byte, key, value string) []byte {
+	if value == "" {
+		return b
+	}
+	return append(appendKey(b, key), value...)
+}
+
+func appendNumber(b []byte, key string, value int) []byte {
+	return strconv.AppendInt(appendKey(b, key), int64(value), 10)
+}
+
+func appendKey(b []byte, key string) []byte {
+	b = append(b, "; "...)
+	b = append(b, key...)
+	return append(b, '=')
 }
 
 // Outcome is how a request ended.

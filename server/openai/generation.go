@@ -154,6 +154,13 @@ func (a *API) log(r *http.Request, id, route string, req *edge.Request, o *dispa
 	if !a.deps.Log.Enabled(ctx, level) {
 		return
 	}
+	line := slog.NewRecord(a.deps.Clock.Now(), level, "request", 0) // without the place in the code, which costs more than the rest
+	line.AddAttrs(attributes(id, route, req, o)...)
+	_ = a.deps.Log.Handler().Handle(ctx, line)
+}
+
+// attributes are what is said of a request.
+func attributes(id, route string, req *edge.Request, o *dispatch.Outcome) []slog.Attr {
 	attrs := make([]slog.Attr, 0, 16)
 	attrs = append(attrs,
 		slog.String("id", id), slog.String("route", route), slog.String("outcome", o.Name),
@@ -162,7 +169,7 @@ func (a *API) log(r *http.Request, id, route string, req *edge.Request, o *dispa
 		attrs = append(attrs, slog.String("model", req.Model), slog.Bool("stream", req.Stream))
 	}
 	if p := o.Placement; p != nil {
-		attrs = append(attrs, slog.String("placement", p.String()))
+		attrs = append(attrs, slog.Any("placement", placement{p}))
 		if p.PrefillFault != "" {
 			attrs = append(attrs, slog.String("prefill_fault", p.PrefillFault))
 		}
@@ -180,8 +187,15 @@ func (a *API) log(r *http.Request, id, route string, req *edge.Request, o *dispa
 			attrs = append(attrs, slog.String("cause", o.Err.Cause.Error()))
 		}
 	}
-	a.deps.Log.LogAttrs(ctx, level, "request", attrs...)
+	return attrs
 }
+
+// placement is a placement as text, for handlers that append it and for those
+// that ask for a string.
+type placement struct{ *dispatch.Placement }
+
+// MarshalText returns what AppendText appends.
+func (p placement) MarshalText() ([]byte, error) { return p.AppendText(nil) }
 
 // reason is the machine word of an error.
 func reason(e *errs.Error) string {

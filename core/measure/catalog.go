@@ -89,6 +89,10 @@ var (
 	RaftDiskFree = Desc{Name: "yardmaster_raft_disk_free_bytes", Type: GaugeType, Labels: []string{"group"}, Help: "Free space of the disk under the log."}
 	// RaftGuardTrips counts the guards' interventions by guard.
 	RaftGuardTrips = Desc{Name: "yardmaster_raft_guard_trips_total", Type: CounterType, Labels: []string{"group", "guard"}, Help: "Interventions of the guards around the Raft library."}
+	// PeerRefusals counts connections and requests refused at the peer port by
+	// reason: foreign, expired, not_yet_valid, no_certificate, bad_certificate,
+	// not_tls, timeout, protocol, busy, closing, impostor, handshake.
+	PeerRefusals = Desc{Name: "yardmaster_peer_refusals_total", Type: CounterType, Labels: []string{"reason"}, Help: "Connections and requests refused at the port between nodes, by reason."}
 	// LeaseExpiries counts workers expired for not renewing.
 	LeaseExpiries = Desc{Name: "yardmaster_lease_expiries_total", Type: CounterType, Help: "Workers expired because they stopped renewing their lease."}
 )

@@ -1,0 +1,92 @@
+package transport
+
+import (
+	"net"
+	"sync"
+)
+
+// listener gives a protocol its connections. A bounded number may wait to be
+// accepted.
+type listener struct {
+	port  *Port
+	proto string
+	queue chan *Conn
+	done  chan struct{}
+	close sync.Once
+}
+
+// Listener is where the connections of a protocol come in. Its Accept gives
+// *Conn, whose PeerID is verified. There is one listener for a protocol; a
+// second one, while the first is open, panics. After its Close the protocol is
+// refused, its unaccepted connections are closed, and the accepted ones live
+// on.
+func (p *Port) Listener(proto string) net.Listener { return p.listen(proto) }
+
+func (p *Port) listen(proto string) *listener {
+	l := &listener{port: p, proto: proto, queue: make(chan *Conn, backlog), done: make(chan struct{})}
+	p.table.listen(l)
+	return l
+}
+
+// Accept waits for a connection. After Close it gives net.ErrClosed.
+func (l *listener) Accept() (net.Conn, error) {
+	c, err := l.next()
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (l *listener) next() (*Conn, error) {
+	select {
+	case c := <-l.queue:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// push hands over a connection for which admit has found room.
+func (l *listener) push(c *Conn) error {
+	select {
+	case <-l.done:
+		return net.ErrClosed
+	default:
+	}
+	select {
+	case l.queue <- c:
+	default:
+		return ErrBusy
+	}
+	select {
+	case <-l.done: // closed meanwhile, perhaps after its queue was emptied
+		l.drop()
+	default:
+	}
+	return nil
+}
+
+// Close ends the listener.
+func (l *listener) Close() error {
+	l.close.Do(func() {
+		l.port.table.unlisten(l)
+		close(l.done)
+		l.drop()
+	})
+	return nil
+}
+
+// drop closes what nobody will accept.
+func (l *listener) drop() {
+	for {
+		select {
+		case c := <-l.queue:
+			_ = c.Close()
+		default:
+			return
+		}
+	}
+}
+
+// Addr is the port's.
+func (l *listener) Addr() net.Addr { return l.port.Addr() }

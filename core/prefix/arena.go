@@ -152,11 +152,6 @@ func (p *pageMem) eachLive(visit func(at int)) {
 // slotMem is one slot: key and holder words.
 type slotMem [slotWords]uint64
 
-// slot is the slot at a word offset.
-func (p *pageMem) slot(at int) *slotMem {
-	return (*slotMem)(unsafe.Pointer(&p[at&(pageWords-1)]))
-}
-
 // locate finds key's slot, or else where to put it: the first slot of its probe
 // sequence that is not live.
 func (p *pageMem) locate(key uint64) (at int, found bool) {

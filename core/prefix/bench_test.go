@@ -31,7 +31,7 @@ func filled(n, chainLen, workers, holders int) (*Index, [][]Hash) {
 
 func BenchmarkLookup(b *testing.B) {
 	for _, c := range []struct{ total, chain, workers, holders int }{
-		{1 << 20, 8192, 64, 8}, {1 << 20, 512, 256, 4}, {98_304, 512, 8, 8}, {1 << 20, 32, 128, 2},
+		{1 << 20, 8192, 64, 8}, {1 << 20, 512, 256, 4}, {98_304, 512, 8, 8}, {8192, 512, 8, 8}, {1 << 20, 32, 128, 2},
 	} {
 		b.Run(fmt.Sprintf("blocks=%d/chain=%d/workers=%d", c.total, c.chain, c.workers), func(b *testing.B) {
 			x, chains := filled(c.total, c.chain, c.workers, c.holders)

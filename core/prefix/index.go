@@ -44,7 +44,7 @@ type Index struct {
 	pages  arena
 	meta   []pageMeta // by page number
 	rows   rowArena
-	cells  [1 << cellBits]uint8 // hash cell → shard
+	cells  cellMap
 	dir    atomic.Pointer[directory]
 
 	mu sync.Mutex // held by the writer; the fields down to owners are its own
@@ -156,12 +156,17 @@ func (x *Index) cutShards() {
 	}
 }
 
+// cellMap is the shard of each cell of hash space.
+type cellMap [1 << cellBits]uint8
+
 // place says where a key lives: its shard, and the bits that index the shard's
 // run of the directory, left-aligned.
-func (x *Index) place(key uint64) (shard uint8, runBits uint64) {
+func (c *cellMap) place(key uint64) (shard uint8, runBits uint64) {
 	m := key * 0x9E3779B97F4A7C15
-	return x.cells[m>>(64-cellBits)] % numShards, m << cellBits
+	return c[m>>(64-cellBits)] % numShards, m << cellBits
 }
+
+func (x *Index) place(key uint64) (shard uint8, runBits uint64) { return x.cells.place(key) }
 
 // entry is the directory entry for a place.
 func (d *directory) entry(shard uint8, runBits uint64) *uint32 {

@@ -63,7 +63,7 @@ func TestIndexEqualsModel(t *testing.T) {
 			}
 			return Hash(n * 0x9E3779B97F4A7C15)
 		})
-		chains := rapid.SliceOfN(hash, 0, 40)
+		chains := rapid.SliceOfN(hash, 0, 80)
 		worker := func(t *rapid.T) (Worker, bool) {
 			var ws []Worker
 			for w := range Worker(24) {

@@ -15,17 +15,7 @@ type Hits struct {
 	// Workers lists the workers with Blocks > 0, in no particular order.
 	Workers []Worker
 
-	alive []aliveSlot
-	sink  uint64 // keeps the compiler from dropping the reads ahead
-	// live has the bits of the alive slots, laid out as a row of holders, when there
-	// were many to begin with; else it is empty.
-	live []uint64
-}
-
-// aliveSlot is a worker whose hit has not ended yet.
-type aliveSlot struct {
-	slot   uint16
-	worker Worker
+	alive
 }
 
 // Of is the number of leading blocks that w holds.
@@ -40,20 +30,21 @@ func (h *Hits) reset(workers int) {
 	for _, w := range h.Workers {
 		h.Blocks[w] = 0
 	}
-	h.Workers, h.alive, h.live = h.Workers[:0], h.alive[:0], h.live[:0]
+	h.Workers = h.Workers[:0]
 	if len(h.Blocks) < workers {
-		h.Blocks = make([]int32, workers)
+		h.Blocks, h.Workers = make([]int32, workers), make([]Worker, 0, workers)
 	}
 }
 
-// end closes the hit of the alive worker i at blocks blocks.
-func (h *Hits) end(i, blocks int) {
-	h.Blocks[h.alive[i].worker] = int32(blocks)
-	if s := h.alive[i].slot; len(h.live) > 0 {
-		h.live[s/64] &^= 1 << (s % 64)
-	}
-	h.alive[i] = h.alive[len(h.alive)-1]
-	h.alive = h.alive[:len(h.alive)-1]
+// alive are the slots whose hit has not ended yet. While the blocks so far had
+// rows of holders they are bits of many, laid out as such a row without its empty
+// end; from the first block on that has few holders they are in few.
+type alive struct {
+	n     int
+	wide  bool // they are in many
+	few   [lanes]uint16
+	many  []uint64
+	owner []Worker // by slot, of those that were alive at the beginning
 }
 
 // Lookup finds, for each worker, how many leading blocks of chain it holds. It
@@ -68,129 +59,135 @@ func (x *Index) Lookup(chain []Hash, h *Hits) {
 	if !ok || !x.begin(h, a, b) {
 		return
 	}
-	done := 1
-	for done < len(chain) && len(h.alive) > 0 {
-		part := chain[done:min(done+ahead, len(chain))]
-		n := x.walk(part, h, done, &a, &b)
-		done += n
-		if n < len(part) {
-			break
-		}
-	}
-	for len(h.alive) > 0 {
-		h.end(len(h.alive)-1, done)
-	}
-}
-
-// ahead is how many blocks of a chain are read at once. Their cache misses
-// overlap, which is most of a long lookup's time.
-const ahead = 32
-
-// walk goes on with at most ahead blocks, the first of which is block base of
-// the chain. It returns how many of them were found before the first missing
-// one. a and b are the holder words of the block before, and become those of
-// the last one found.
-func (x *Index) walk(part []Hash, h *Hits, base int, a, b *uint64) int {
-	var numbers [ahead]uint32
-	var slots [ahead]*slotMem
-	part = part[:min(len(part), ahead)]
-	d := x.dir.Load()
-	for i, hash := range part {
-		numbers[i] = atomic.LoadUint32(d.entry(x.place(uint64(hash))))
-	}
-	chunks := *x.pages.chunks.Load() // after the numbers: it has them all
-	for i, hash := range part {
-		p, g := page(chunks, numbers[i]), groupOf(uint64(hash))
-		marks := matching(atomic.LoadUint64(&p[g]), tagOf(uint64(hash)))
-		slots[i] = p.slot(slotAt(g, marks|1<<63)) // the last slot will do where there is no mark
-	}
-	var touched uint64
-	for _, s := range slots[:len(part)] {
-		touched |= atomic.LoadUint64(&s[0]) | atomic.LoadUint64(&s[2]) // a slot may lie across two cache lines
-	}
-	h.sink = touched
-	for i, hash := range part {
-		s := slots[i]
-		found := atomic.LoadUint64(&s[0]) == uint64(hash)
-		nextA, nextB, ok := atomic.LoadUint64(&s[1]), atomic.LoadUint64(&s[2])&^referenced, true
-		if !found || atomic.LoadUint64(&s[0]) != uint64(hash) {
-			nextA, nextB, ok = x.find(uint64(hash))
-		}
-		if !ok {
-			return i
-		}
-		if nextA == *a && nextB == *b && nextA&inRow == 0 {
-			continue
-		}
-		*a, *b = nextA, nextB
-		if x.narrowHits(h, nextA, nextB, base+i); len(h.alive) == 0 {
-			return i
-		}
-	}
-	return len(part)
+	h.endAll(x.walk(chain, h, a, b))
 }
 
 // begin makes the holders of the first block alive. It reports whether there
 // are any.
 func (x *Index) begin(h *Hits, a, b uint64) bool {
-	if a&inRow == 0 {
+	if len(h.owner) < len(x.owners) {
+		h.owner, h.many = make([]Worker, len(x.owners)), make([]uint64, x.rows.words)
+	}
+	h.n, h.wide, h.many = 0, a&inRow != 0, h.many[:0]
+	if !h.wide {
 		set, n := unpack(a, b)
 		for _, s := range set[:n] {
-			x.enliven(h, s)
+			if x.enliven(h, s) {
+				h.few[h.n] = s
+				h.n++
+			}
 		}
-		return len(h.alive) > 0
+		return h.n > 0
 	}
 	row := x.readRow(a)
 	for i := range row {
-		for word := atomic.LoadUint64(&row[i]); word != 0; word &= word - 1 {
-			x.enliven(h, uint16(64*i+bits.TrailingZeros64(word)))
-		}
-	}
-	if len(h.alive) > len(row) {
-		h.live = append(h.live, make([]uint64, len(row))...)
-		for _, a := range h.alive {
-			h.live[a.slot/64] |= 1 << (a.slot % 64)
-		}
-	}
-	return len(h.alive) > 0
-}
-
-func (x *Index) enliven(h *Hits, s uint16) {
-	if owner := x.owners[s].Load(); owner != 0 {
-		w := Worker(owner - 1)
-		h.alive = append(h.alive, aliveSlot{s, w})
-		h.Workers = append(h.Workers, w)
-	}
-}
-
-// narrowHits ends the hits of alive workers that do not hold block i.
-func (x *Index) narrowHits(h *Hits, a, b uint64, i int) {
-	if a&inRow != 0 {
-		row := x.readRow(a)
-		if len(h.live) > 0 && len(h.alive) > len(row) && holdsAll(row, h.live) {
-			return
-		}
-		for k := len(h.alive) - 1; k >= 0; k-- { //nolint:modernize // an iterator here makes lookups half as slow again
-			if s := h.alive[k].slot; atomic.LoadUint64(&row[s/64])>>(s%64)&1 == 0 {
-				h.end(k, i)
+		word := atomic.LoadUint64(&row[i])
+		for left := word; left != 0; left &= left - 1 {
+			bit := bits.TrailingZeros64(left)
+			if x.enliven(h, uint16(64*i+bit)) {
+				h.n++
+			} else {
+				word &^= 1 << bit
 			}
 		}
-		return
+		h.many = append(h.many, word)
 	}
-	for k := len(h.alive) - 1; k >= 0; k-- { //nolint:modernize // an iterator here makes lookups half as slow again
-		if s := h.alive[k].slot; !hasLane(a, s) && !hasLane(b, s) {
-			h.end(k, i)
+	for len(h.many) > 0 && h.many[len(h.many)-1] == 0 {
+		h.many = h.many[:len(h.many)-1]
+	}
+	return h.n > 0
+}
+
+// enliven notes whose slot s is, if it is anybody's.
+func (x *Index) enliven(h *Hits, s uint16) bool {
+	owner := x.owners[s].Load()
+	if owner == 0 {
+		return false
+	}
+	w := Worker(owner - 1)
+	h.owner[s] = w
+	h.Workers = append(h.Workers, w)
+	return true
+}
+
+// narrowHits ends the hits, at blocks blocks, of alive slots that do not hold
+// the block with the holder words a and b.
+func (x *Index) narrowHits(h *Hits, a, b uint64, blocks int) {
+	switch {
+	case a&inRow == 0 && h.wide:
+		h.keepLanes(a, b, blocks)
+	case h.wide:
+		h.keepRow(x.readRow(a), blocks)
+	case a&inRow != 0:
+		row := x.readRow(a)
+		for k := h.n - 1; k >= 0; k-- {
+			if s := h.few[k]; atomic.LoadUint64(&row[s/64])>>(s%64)&1 == 0 {
+				h.end(k, blocks)
+			}
+		}
+	default:
+		for k := h.n - 1; k >= 0; k-- {
+			if s := h.few[k]; !hasLane(a, s) && !hasLane(b, s) {
+				h.end(k, blocks)
+			}
 		}
 	}
 }
 
-// holdsAll reports whether a row has all of the slots.
-func holdsAll(row, slots []uint64) bool {
-	var missing uint64
-	for i := range min(len(row), len(slots)) {
-		missing |= slots[i] &^ atomic.LoadUint64(&row[i])
+// end closes the hit of the alive slot few[k].
+func (h *Hits) end(k, blocks int) {
+	h.Blocks[h.owner[h.few[k]]] = int32(blocks)
+	h.n--
+	h.few[k] = h.few[h.n]
+}
+
+// keepRow closes the hits of the slots in many that are not in row.
+func (h *Hits) keepRow(row []uint64, blocks int) {
+	row = row[:len(h.many)]
+	for i, live := range h.many {
+		if gone := live &^ atomic.LoadUint64(&row[i]); gone != 0 {
+			h.endBits(i, gone, blocks)
+		}
 	}
-	return missing == 0
+}
+
+// keepLanes closes the hits of the slots in many that the holder words do not
+// name, and moves the others to few.
+func (h *Hits) keepLanes(a, b uint64, blocks int) {
+	set, n := unpack(a, b)
+	kept := 0
+	for _, s := range set[:n] {
+		if i, bit := int(s/64), uint64(1)<<(s%64); i < len(h.many) && h.many[i]&bit != 0 {
+			h.many[i] &^= bit
+			h.few[kept] = s
+			kept++
+		}
+	}
+	for i, live := range h.many {
+		h.endBits(i, live, blocks)
+	}
+	h.n, h.wide = kept, false
+}
+
+// endBits closes the hits of the slots that are gone from word i of many.
+func (h *Hits) endBits(i int, gone uint64, blocks int) {
+	h.many[i] &^= gone
+	h.n -= bits.OnesCount64(gone)
+	owner := h.owner[64*i : min(64*i+64, len(h.owner))]
+	for ; gone != 0; gone &= gone - 1 {
+		h.Blocks[owner[bits.TrailingZeros64(gone)]] = int32(blocks)
+	}
+}
+
+func (h *Hits) endAll(blocks int) {
+	for i := range h.many {
+		h.endBits(i, h.many[i], blocks)
+	}
+	if !h.wide {
+		for h.n > 0 {
+			h.end(h.n-1, blocks)
+		}
+	}
 }
 
 func (x *Index) readRow(a uint64) []uint64 {

@@ -1,5 +1,6 @@
 // Package planner is the replicated state machine of the Raft group core: who
-// the workers are, under which epoch, and the cluster's name and feature level.
+// the workers are, under which epoch; registers, tenants' quotas and what the
+// nodes say of themselves; the cluster's name and feature level.
 //
 // A [Machine] changes only by [Machine.Apply], one committed entry at a time,
 // and is a pure function of the log: no clock, no randomness, no map order, no
@@ -11,7 +12,11 @@
 // fleet.Worker.Validate, whose rules may change between releases and would
 // then part replicas of different releases; proposers validate, in [Encode].
 //
+// What an older binary could not read is proposed only once the committed
+// feature level allows it: [Machine.Encode] and [Machine.Check] see to that.
+//
 // Readers take the fleet from [Machine.View], an immutable value behind an
-// atomic pointer. Renewals of leases are not commands and do not come here.
+// atomic pointer, and so with the rest. Renewals of leases are not commands and
+// do not come here; the rules of quotas are in core/quota.
 // raftstore carries entries here and snapshots to disk.
 package planner

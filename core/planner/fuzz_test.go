@@ -11,7 +11,7 @@ import (
 )
 
 func FuzzApply(f *testing.F) {
-	for line := range strings.Lines(string(readFile(f, "testdata/log-v1.hex"))) {
+	for line := range strings.Lines(string(readFile(f, "testdata/log-v2.hex"))) {
 		b, err := hex.DecodeString(strings.TrimSpace(line))
 		if err != nil {
 			f.Fatal(err)
@@ -19,13 +19,20 @@ func FuzzApply(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, entry []byte) {
-		m := New()
+		m := fuzzBase(t)
+		before := m.Digest()
 		res, err := m.Apply(5, entry)
 		if err != nil {
 			if !errors.Is(err, ErrMalformed) && !errors.Is(err, ErrUnknownEntry) {
 				t.Fatalf("untyped error: %v", err)
 			}
+			if m.Digest() != before {
+				t.Fatal("an entry that was not understood changed the state")
+			}
 			return
+		}
+		if back, err := ParseResult(AppendResult(nil, res)); err != nil || back != res {
+			t.Fatalf("%+v became %+v, %v", res, back, err)
 		}
 		if res.Code != Ignored && int(res.Code) >= len(codeNames) {
 			t.Fatalf("result %+v", res)
@@ -40,9 +47,45 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
+// fuzzBase is a machine at level 2 with a little of everything.
+func fuzzBase(t testing.TB) *Machine {
+	m := New()
+	for i, c := range []Command{
+		SetFeatureLevel{2}, SetRegister{Key: "empty"}, SetQuota{"t1", 1000}, PutMember{member("a")},
+	} {
+		entry, err := Encode(RequestID{}, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.Apply(uint64(i+1), entry); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m
+}
+
+func FuzzParseResult(f *testing.F) {
+	f.Add(AppendResult(nil, Result{Index: 7, Code: Conflict, Epoch: 5, Changed: true, Version: 3, Granted: 2}))
+	f.Add([]byte{0x10, 0xff, 0xff, 0x03})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := ParseResult(b)
+		if err != nil {
+			if !errors.Is(err, ErrMalformed) {
+				t.Fatalf("untyped error: %v", err)
+			}
+			return
+		}
+		if back, err := ParseResult(AppendResult(nil, r)); err != nil || back != r {
+			t.Fatalf("%+v became %+v, %v", r, back, err)
+		}
+	})
+}
+
 func FuzzRestore(f *testing.F) {
-	good := readFile(f, "testdata/snapshot-v1.bin")
+	good := readFile(f, "testdata/snapshot-v2.bin")
 	f.Add(good, false)
+	f.Add(readFile(f, "testdata/snapshot-v1.bin"), false)
+	f.Add(bytes.Replace(good, []byte("gw-1"), []byte("gw-3"), 1), true)
 	f.Add(good[:len(good)/2], false)
 	f.Add(bytes.Replace(good, []byte("both-0"), []byte("zoth-0"), 1), true)
 	f.Add([]byte(snapshotMagic+"\x01\x01\xff\xff\xff\x00"), false)

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,7 +15,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/fleet"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write the golden log and snapshot of this release anew")
+var rewrite = flag.Bool("rewrite", false, "write the golden log and snapshot of the newest level anew")
 
 // goldenLog is one entry of every type, in an order that leaves something of
 // each behind.
@@ -42,38 +43,104 @@ func goldenLog(t *testing.T) [][]byte {
 	return append(out, append([]byte{1, 0xff}, make([]byte, 16)...)) // ignorable, of the future
 }
 
-// The bytes that this release writes are those it has always written, and what
-// it wrote can be read: fixtures of every release stay here.
-func TestGoldenLogAndSnapshot(t *testing.T) {
-	m := New()
-	var lines []string
-	for i, e := range goldenLog(t) {
-		lines = append(lines, hex.EncodeToString(e))
-		if _, err := m.Apply(uint64(i+1), e); err != nil {
+// goldenLog2 goes on where goldenLog ended, with one entry of every type of
+// feature level 2.
+func goldenLog2(t *testing.T) [][]byte {
+	a, b := member("a"), member("b")
+	b.Role, b.AdminAddr = MemberGateway, ""
+	cmds := []Command{
+		SetFeatureLevel{2},
+		SetRegister{Key: "autopilot", Value: []byte("\x00\xffsettings")},
+		SetRegister{Key: "empty"},
+		SetRegister{Key: "gone", Value: []byte("x"), IfVersion: new(uint64(0))},
+		DeleteRegister{Key: "gone", IfVersion: new(uint64(13))},
+		DeleteRegister{Key: "autopilot", IfVersion: new(uint64(1))}, // refused
+		SetQuota{"t1", 1000},
+		SetQuota{"t2", 5},
+		SetQuota{"t3", 7},
+		DropQuota{"t3"},
+		GrantQuota{"t1", "gw-1", 29_000_000, 600},
+		GrantQuota{"t1", "gw-2", 29_000_000, 600}, // 400 are left
+		ReturnQuota{"t1", "gw-1", 29_000_000, 100},
+		GrantQuota{"t2", "gw-3", 29_000_000, 1},
+		EndHolder{"gw-3"},
+		PutMember{a},
+		PutMember{b},
+		PutMember{member("c")},
+		DropMember{"c", "i"},
+	}
+	out := goldenLog(t)
+	for i, c := range cmds {
+		e, err := Encode(RequestID{0xbb, byte(i)}, c)
+		if err != nil {
 			t.Fatal(err)
 		}
+		out = append(out, e)
 	}
-	log, snap := strings.Join(lines, "\n")+"\n", snapshotBytes(t, m)
-	logPath, snapPath := filepath.Join("testdata", "log-v1.hex"), filepath.Join("testdata", "snapshot-v1.bin")
-	if *rewrite {
-		for path, b := range map[string][]byte{logPath: []byte(log), snapPath: snap} {
-			if err := os.WriteFile(path, b, 0o600); err != nil {
+	return out
+}
+
+// The bytes that this release writes are those it has always written, and what
+// it wrote can be read: fixtures of every release stay here. Those of level 1
+// are not written anew by -rewrite: no change of them is right.
+func TestGoldenLogAndSnapshot(t *testing.T) {
+	for _, g := range []struct {
+		level uint32
+		log   func(*testing.T) [][]byte
+		fixed bool
+	}{{1, goldenLog, true}, {2, goldenLog2, false}} {
+		t.Run(fmt.Sprintf("level %d", g.level), func(t *testing.T) {
+			m := NewAtLevel(g.level)
+			var lines []string
+			for i, e := range g.log(t) {
+				lines = append(lines, hex.EncodeToString(e))
+				if _, err := m.Apply(uint64(i+1), e); err != nil {
+					t.Fatal(err)
+				}
+			}
+			log, snap := strings.Join(lines, "\n")+"\n", snapshotBytes(t, m)
+			logPath := filepath.Join("testdata", fmt.Sprintf("log-v%d.hex", g.level))
+			snapPath := filepath.Join("testdata", fmt.Sprintf("snapshot-v%d.bin", g.level))
+			if *rewrite && !g.fixed {
+				writeFile(t, logPath, []byte(log))
+				writeFile(t, snapPath, snap)
+			}
+			if got := readFile(t, logPath); string(got) != log {
+				t.Errorf("entries changed on the wire:\ngot  %s\nwant %s", log, got)
+			}
+			if got := readFile(t, snapPath); !bytes.Equal(got, snap) {
+				t.Errorf("snapshot changed on the wire:\ngot  %x\nwant %x", snap, got)
+			}
+			back := New() // the newest binary
+			if err := back.Restore(bytes.NewReader(readFile(t, snapPath))); err != nil {
 				t.Fatal(err)
 			}
-		}
+			if back.Digest() != m.Digest() {
+				t.Error("the golden snapshot restores to another state")
+			}
+		})
 	}
-	if got := readFile(t, logPath); string(got) != log {
-		t.Errorf("entries changed on the wire:\ngot  %s\nwant %s", log, got)
-	}
-	if got := readFile(t, snapPath); !bytes.Equal(got, snap) {
-		t.Errorf("snapshot changed on the wire:\ngot  %x\nwant %x", snap, got)
-	}
-	back := New()
-	if err := back.Restore(bytes.NewReader(readFile(t, snapPath))); err != nil {
+}
+
+// The golden log of level 2 leaves something of every kind behind.
+func TestGoldenStateIsFull(t *testing.T) {
+	m := New()
+	if err := m.Restore(bytes.NewReader(readFile(t, "testdata/snapshot-v2.bin"))); err != nil {
 		t.Fatal(err)
 	}
-	if back.Digest() != m.Digest() {
-		t.Error("the golden snapshot restores to another state")
+	t1, _ := m.Quota("t1")
+	if len(m.Registers()) != 2 || len(m.Members()) != 2 || t1 == nil || len(t1.Grants) != 2 || t1.Granted != 900 || len(m.View().Workers) != 2 {
+		t.Errorf("registers %+v\nmembers %+v\nt1 %+v\nworkers %d", m.Registers(), m.Members(), t1, len(m.View().Workers))
+	}
+	if res, ok := m.seen.find(RequestID{0xbb, 11}); !ok || res.Granted != 400 {
+		t.Errorf("remembered grant: %+v", res)
+	}
+}
+
+func writeFile(t *testing.T, path string, b []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -87,9 +154,10 @@ func readFile(t testing.TB, path string) []byte {
 }
 
 func TestRestoreKeepsTheStateOnError(t *testing.T) {
-	h := newHarness(t)
+	h := newHarness2(t)
 	h.do(RequestID{1}, RegisterWorker{Worker: testWorker("w", "a")})
-	want, good := h.m.Digest(), readFile(t, "testdata/snapshot-v1.bin")
+	h.do(RequestID{2}, SetRegister{Key: "k"})
+	want, good := h.m.Digest(), readFile(t, "testdata/snapshot-v2.bin")
 	for cut := range good {
 		if err := h.m.Restore(bytes.NewReader(good[:cut])); !errors.Is(err, ErrMalformed) {
 			t.Fatalf("first %d of %d bytes: %v, want ErrMalformed", cut, len(good), err)

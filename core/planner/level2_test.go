@@ -3,12 +3,17 @@ package planner
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/yardmaster/yardmaster/core/quota"
+	"github.com/yardmaster/yardmaster/core/unit"
 )
 
 func newHarness2(t testing.TB) *harness {
@@ -16,8 +21,6 @@ func newHarness2(t testing.TB) *harness {
 	h.do(RequestID{}, SetFeatureLevel{2})
 	return h
 }
-
-func version(v uint64) *uint64 { return &v }
 
 type step struct {
 	name string
@@ -48,15 +51,15 @@ func TestRegisters(t *testing.T) {
 	h := newHarness2(t)
 	h.walk([]step{
 		{"create", SetRegister{Key: "k", Value: []byte("a")}, Result{Version: 2, Changed: true}},
-		{"create only", SetRegister{Key: "k", Value: []byte("b"), IfVersion: version(0)}, Result{Code: Conflict, Version: 2}},
-		{"swap", SetRegister{Key: "k", Value: []byte("b"), IfVersion: version(2)}, Result{Version: 4, Changed: true}},
-		{"swap the old", SetRegister{Key: "k", Value: []byte("c"), IfVersion: version(2)}, Result{Code: Conflict, Version: 4}},
-		{"swap nothing", SetRegister{Key: "x", Value: []byte("c"), IfVersion: version(2)}, Result{Code: Conflict}},
+		{"create only", SetRegister{Key: "k", Value: []byte("b"), IfVersion: new(uint64(0))}, Result{Code: Conflict, Version: 2}},
+		{"swap", SetRegister{Key: "k", Value: []byte("b"), IfVersion: new(uint64(2))}, Result{Version: 4, Changed: true}},
+		{"swap the old", SetRegister{Key: "k", Value: []byte("c"), IfVersion: new(uint64(2))}, Result{Code: Conflict, Version: 4}},
+		{"swap nothing", SetRegister{Key: "x", Value: []byte("c"), IfVersion: new(uint64(2))}, Result{Code: Conflict}},
 		{"same value", SetRegister{Key: "k", Value: []byte("b")}, Result{Version: 7, Changed: true}},
-		{"delete the old", DeleteRegister{Key: "k", IfVersion: version(4)}, Result{Code: Conflict, Version: 7}},
+		{"delete the old", DeleteRegister{Key: "k", IfVersion: new(uint64(4))}, Result{Code: Conflict, Version: 7}},
 		{"delete nothing", DeleteRegister{Key: "x"}, Result{}},
-		{"delete", DeleteRegister{Key: "k", IfVersion: version(7)}, Result{Changed: true}},
-		{"create anew", SetRegister{Key: "k", IfVersion: version(0)}, Result{Version: 11, Changed: true}},
+		{"delete", DeleteRegister{Key: "k", IfVersion: new(uint64(7))}, Result{Changed: true}},
+		{"create anew", SetRegister{Key: "k", IfVersion: new(uint64(0))}, Result{Version: 11, Changed: true}},
 		{"another", SetRegister{Key: "j", Value: []byte{0}}, Result{Version: 12, Changed: true}},
 	})
 	want := []Register{{Key: "j", Value: []byte{0}, Version: 12}, {Key: "k", Version: 11}}
@@ -120,6 +123,24 @@ func TestMembers(t *testing.T) {
 	}
 	if got, ok := h.m.Member("a"); !ok || got != again {
 		t.Errorf("Member(a) = %+v, %v", got, ok)
+	}
+}
+
+func TestMemberValidateNamesEveryFault(t *testing.T) {
+	good := member("gw-1.eu")
+	if err := good.Validate(); err != nil {
+		t.Error(err)
+	}
+	bad := Member{ID: "A b", Role: 7, PeerAddr: strings.Repeat("x", 513), Version: strings.Repeat("x", 129)}
+	for _, want := range []string{"lower-case", "neither planner nor gateway", "address", "version", "level is missing"} {
+		if err := bad.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in %v", want, err)
+		}
+	}
+	for _, id := range []string{"", "-a", ".a", "a_b", strings.Repeat("a", 64)} {
+		if m := member(id); m.Validate() == nil {
+			t.Errorf("%q is a member id", id)
+		}
 	}
 }
 
@@ -192,5 +213,236 @@ func TestResultSurvivesTheWire(t *testing.T) {
 	}
 	if err := (Result{Code: 200}).Err(); !errors.Is(err, ErrRefused) {
 		t.Errorf("a code of a newer release: %v", err)
+	}
+}
+
+func TestResultOfAGrantIsRemembered(t *testing.T) {
+	h := newHarness2(t)
+	h.do(RequestID{}, SetQuota{"t", 100})
+	first := h.do(RequestID{1}, GrantQuota{"t", "g", 1, 60})
+	back := New()
+	if err := back.Restore(bytes.NewReader(snapshotBytes(t, h.m))); err != nil {
+		t.Fatal(err)
+	}
+	h.m = back
+	if again := h.do(RequestID{1}, GrantQuota{"t", "g", 1, 60}); again != first || again.Granted != 60 {
+		t.Errorf("repetition got %+v, first %+v", again, first)
+	}
+	if q, _ := h.m.Quota("t"); q.Granted != 60 {
+		t.Errorf("granted %d", q.Granted)
+	}
+}
+
+// What Apply refuses does not depend on Encode, which may change.
+func TestApplyKeepsTheBounds(t *testing.T) {
+	h := newHarness2(t)
+	apply := func(cmd Command) Code {
+		t.Helper()
+		h.index++
+		return h.m.execute(h.index, cmd).Code
+	}
+	long := strings.Repeat("x", 600)
+	for i, cmd := range []Command{
+		SetRegister{},
+		SetRegister{Key: long},
+		SetRegister{Key: "k", Value: make([]byte, MaxRegisterValue+1)},
+		DeleteRegister{Key: long},
+		SetQuota{"", 1},
+		SetQuota{"t", -1},
+		SetQuota{"t", quota.MaxTokens + 1},
+		GrantQuota{"t", long, 1, 1},
+		GrantQuota{"t", "h", 1, -1},
+		ReturnQuota{"t", "h", 1, 0},
+		PutMember{},
+		PutMember{Member{ID: long, Role: 1, MaxLevel: 1}},
+		PutMember{Member{ID: "a", Role: 1}},
+	} {
+		if code := apply(cmd); code != Refused {
+			t.Errorf("command %d: %v", i, code)
+		}
+		if _, err := Encode(RequestID{}, cmd); !errors.Is(err, ErrInvalid) {
+			t.Errorf("Encode of command %d: %v", i, err)
+		}
+	}
+	for i := range MaxRegisters {
+		if code := apply(SetRegister{Key: strconv.Itoa(i)}); code != OK {
+			t.Fatal(code)
+		}
+	}
+	for i := range MaxMembers {
+		if code := apply(PutMember{member(strconv.Itoa(i))}); code != OK {
+			t.Fatal(code)
+		}
+	}
+	if code := apply(SetRegister{Key: "one more"}); code != Full {
+		t.Errorf("one register more: %v", code)
+	}
+	if code := apply(PutMember{member("more")}); code != Full {
+		t.Errorf("one member more: %v", code)
+	}
+	if code := apply(SetRegister{Key: "7"}); code != OK {
+		t.Errorf("one of the registers: %v", code)
+	}
+}
+
+// The largest state there can be is written and read.
+func TestSnapshotOfTheLargestState(t *testing.T) {
+	h := newHarness2(t)
+	value := bytes.Repeat([]byte("v"), MaxRegisterValue)
+	for i := range 100 { // of 1,024: 6 MB are several sections
+		h.index++
+		h.m.execute(h.index, SetRegister{Key: strconv.Itoa(i), Value: value})
+	}
+	h.m.execute(h.index, SetQuota{"t", quota.MaxTokens})
+	one := quota.Tenant{Limit: quota.MaxTokens}
+	for i := range quota.MaxGrants {
+		one.Grants = append(one.Grants, quota.Grant{Holder: fmt.Sprintf("%0128d", i), Tokens: 1})
+	}
+	l, ok := quota.Ledger{}.Load("t", one)
+	if !ok {
+		t.Fatal("not a ledger")
+	}
+	h.m.quotas.Store(&l)
+	h.m.applied = h.index
+	back := New()
+	if err := back.Restore(bytes.NewReader(snapshotBytes(t, h.m))); err != nil {
+		t.Fatal(err)
+	}
+	if back.Digest() != h.m.Digest() {
+		t.Error("state differs after restore")
+	}
+}
+
+// Snapshots read back must be states that Apply could have made.
+func TestRestoreRefusesWhatApplyCannotMake(t *testing.T) {
+	for name, edit := range map[string]func(*Machine){
+		"a register of the future": func(m *Machine) {
+			publish(&m.registers, m.registers.Load().With("k", &Register{Key: "k", Version: 99}))
+		},
+		"a register never written": func(m *Machine) { publish(&m.registers, m.registers.Load().With("k", &Register{Key: "k"})) },
+		"a member of no role": func(m *Machine) {
+			publish(&m.members, m.members.Load().With("k", &Member{ID: "k", MaxLevel: 1, Index: 1}))
+		},
+		"registers at level 1": func(m *Machine) { m.meta.Store(&meta{featureLevel: 1}) },
+		"a quota of nobody": func(m *Machine) {
+			l, _ := m.quotas.Load().Set("", 5)
+			m.quotas.Store(&l)
+		},
+	} {
+		h := newHarness2(t)
+		h.do(RequestID{}, SetRegister{Key: "a"})
+		edit(h.m)
+		if err := New().Restore(bytes.NewReader(snapshotBytes(t, h.m))); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	h := newHarness2(t)
+	h.m.meta.Store(&meta{featureLevel: MaxFeatureLevel + 1})
+	if err := New().Restore(bytes.NewReader(snapshotBytes(t, h.m))); !errors.Is(err, ErrUnknownEntry) || errors.Is(err, ErrMalformed) {
+		t.Errorf("a level of the future: %v", err)
+	}
+}
+
+// drawCommand2 draws commands of feature level 2.
+func drawCommand2(t *rapid.T) Command {
+	key := rapid.SampledFrom([]string{"k1", "k2", "k3"}).Draw(t, "key")
+	var ifVersion *uint64
+	if rapid.Bool().Draw(t, "if") {
+		ifVersion = new(rapid.Uint64Range(0, 20).Draw(t, "version"))
+	}
+	tenant := rapid.SampledFrom([]string{"t1", "t2"}).Draw(t, "tenant")
+	holder := rapid.SampledFrom([]string{"g1", "g2"}).Draw(t, "holder")
+	window := rapid.Uint64Range(0, 3).Draw(t, "window")
+	tokens := unit.Tokens(rapid.IntRange(1, 50).Draw(t, "tokens"))
+	switch rapid.IntRange(0, 8).Draw(t, "kind 2") {
+	case 0:
+		return DeleteRegister{Key: key, IfVersion: ifVersion}
+	case 1:
+		return SetQuota{tenant, tokens}
+	case 2:
+		return DropQuota{tenant}
+	case 3:
+		return GrantQuota{tenant, holder, window, tokens}
+	case 4:
+		return ReturnQuota{tenant, holder, window, tokens}
+	case 5:
+		return EndHolder{holder}
+	case 6:
+		m := member(key)
+		m.Incarnation = holder
+		return PutMember{m}
+	case 7:
+		return DropMember{key, rapid.SampledFrom([]string{"", "g1"}).Draw(t, "incarnation")}
+	default:
+		return SetRegister{Key: key, Value: []byte(holder), IfVersion: ifVersion}
+	}
+}
+
+// Registers against a plain map, and members likewise: what a reader holds does
+// not change under its hands.
+func TestRegistersMatchModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m, index := New(), uint64(1)
+		m.meta.Store(&meta{featureLevel: 2})
+		plain := map[string]Register{}
+		held, copied := m.Registers(), m.Registers()
+		t.Repeat(map[string]func(*rapid.T){
+			"apply": func(t *rapid.T) {
+				cmd := drawCommand2(t)
+				index++
+				res := m.execute(index, cmd)
+				var key string
+				var want *uint64
+				switch c := cmd.(type) {
+				case SetRegister:
+					key, want = c.Key, c.IfVersion
+				case DeleteRegister:
+					key, want = c.Key, c.IfVersion
+				default:
+					return
+				}
+				fits := want == nil || *want == plain[key].Version
+				if fits != (res.Code == OK) || (!fits && res.Version != plain[key].Version) {
+					t.Fatalf("%+v on %+v: %+v", cmd, plain[key], res)
+				}
+				if c, ok := cmd.(SetRegister); ok && fits {
+					plain[key] = Register{Key: key, Value: c.Value, Version: index}
+				} else if fits {
+					delete(plain, key)
+				}
+			},
+			"hold": func(*rapid.T) { held, copied = m.Registers(), slices.Clone(m.Registers()) },
+			"": func(t *rapid.T) {
+				if diff := cmp.Diff(copied, held); diff != "" {
+					t.Fatal(diff)
+				}
+				all := m.Registers()
+				if len(all) != len(plain) {
+					t.Fatalf("%d registers, want %d", len(all), len(plain))
+				}
+				for _, r := range all {
+					if diff := cmp.Diff(plain[r.Key], r); diff != "" {
+						t.Fatal(diff)
+					}
+				}
+			},
+		})
+	})
+}
+
+// A write among 1,024 registers copies pointers, whatever the values' size.
+func BenchmarkSetRegister(b *testing.B) {
+	m := New()
+	m.meta.Store(&meta{featureLevel: 2})
+	value := make([]byte, MaxRegisterValue)
+	for i := range MaxRegisters {
+		m.execute(uint64(i+1), SetRegister{Key: strconv.Itoa(i), Value: value})
+	}
+	cmd := SetRegister{Key: "7", Value: value}
+	b.ReportAllocs()
+	index := uint64(MaxRegisters)
+	for b.Loop() {
+		index++
+		m.execute(index, cmd)
 	}
 }

@@ -1,7 +1,6 @@
 package planner
 
 import (
-	"bytes"
 	"sync/atomic"
 
 	"github.com/yardmaster/yardmaster/core/table"
@@ -33,7 +32,8 @@ func (m *Machine) setRegister(index uint64, c SetRegister) Result {
 	case !exists && registers.Len() >= MaxRegisters:
 		return Result{Code: Full}
 	}
-	next := &Register{Key: c.Key, Value: bytes.Clone(c.Value), Version: index}
+	// The value is the decoded entry's own copy.
+	next := &Register{Key: c.Key, Value: c.Value, Version: index}
 	publish(&m.registers, registers.With(c.Key, next))
 	return Result{Version: index, Changed: true}
 }

@@ -100,7 +100,7 @@ func TestCoreTouchesNoWorld(t *testing.T) {
 
 // replicated lists the packages whose Apply must give the same bytes on every
 // node, and all that they may import from the standard library's moody side.
-var replicated = []string{"core/planner", "core/fleet", "core/prefix", "core/quota", "core/rollout"}
+var replicated = []string{"core/planner", "core/fleet", "core/prefix", "core/quota", "core/rollout", "core/table"}
 
 func TestReplicatedStateIsDeterministic(t *testing.T) {
 	forbidden := []string{"time", "math/rand", "math/rand/v2", "crypto/rand", "hash/maphash", "context", "sync", "unsafe", "runtime", module + "/core/clock"}

@@ -28,7 +28,7 @@ const (
 // index.
 type SetRegister struct {
 	Key   string
-	Value []byte // owned by the command from then on
+	Value []byte
 	// IfVersion makes it a compare-and-swap: the command gets [Conflict] unless
 	// the register has that version, 0 meaning that it does not exist.
 	IfVersion *uint64
@@ -133,30 +133,29 @@ func decodePutMember(body []byte) (Command, error) {
 	return PutMember{member}, err
 }
 
+// decodeQuota reads the body of a kind that is about quotas.
 func decodeQuota(k kind, body []byte) (Command, error) {
-	switch k {
-	case kindSetQuota:
+	switch {
+	case k == kindSetQuota:
 		var m control.SetQuotaBody
 		err := unmarshal(body, &m)
 		return SetQuota{Tenant: m.GetTenant(), Limit: unit.Tokens(m.GetLimit())}, err
-	case kindDropQuota:
+	case k == kindDropQuota:
 		var m control.DropQuotaBody
 		err := unmarshal(body, &m)
 		return DropQuota{Tenant: m.GetTenant()}, err
-	case kindEndHolder:
+	case k == kindEndHolder:
 		var m control.EndHolderBody
 		err := unmarshal(body, &m)
 		return EndHolder{Holder: m.GetHolder()}, err
 	}
 	var m control.QuotaBody
-	if err := unmarshal(body, &m); err != nil {
-		return nil, err
-	}
+	err := unmarshal(body, &m)
 	g := GrantQuota{Tenant: m.GetTenant(), Holder: m.GetHolder(), Window: m.GetWindow(), Tokens: unit.Tokens(m.GetTokens())}
 	if k == kindReturnQuota {
-		return ReturnQuota(g), nil
+		return ReturnQuota(g), err
 	}
-	return g, nil
+	return g, err
 }
 
 func (SetRegister) kind() kind    { return kindSetRegister }

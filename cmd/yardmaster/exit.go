@@ -50,6 +50,9 @@ func exitCode(err error) int {
 	if _, ok := errors.AsType[*config.Error](err); ok {
 		return exitUsage
 	}
+	if fault, ok := errors.AsType[*adminError](err); ok {
+		return fault.exit()
+	}
 	switch {
 	case err == nil:
 		return exitOK
@@ -69,6 +72,9 @@ func exitCode(err error) int {
 
 // advice adds to an error what the user can do next, where that is known.
 func advice(err error) string {
+	if fault, ok := errors.AsType[*adminError](err); ok {
+		return fault.next()
+	}
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return "another process has that port: stop it, or choose another one (port 0 takes any)"

@@ -2,24 +2,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/tidwall/gjson"
 
 	"github.com/yardmaster/yardmaster/server/admin"
-)
-
-const (
-	explainTimeout = 5 * time.Second
-	maxExplanation = 4 << 20 // bytes
 )
 
 func (a *app) explainCommand() *cobra.Command {
@@ -54,17 +45,11 @@ not measured yet), forced.`,
 		Example: "  yardmaster explain req-4f1c2a\n  yardmaster explain req-4f1c2a -o json",
 		Args:    operand("REQUEST-ID"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if address == "" {
-				e, err := a.load(bind(c))
-				if err != nil {
-					return err
-				}
-				address = e.Config.Gateway.Admin
+			client, err := a.adminAt(address)
+			if err != nil {
+				return err
 			}
-			if address == "" {
-				return usage(errors.New("gateway.admin is empty: this configuration has no admin API"))
-			}
-			found, err := askExplanation(c.Context(), "http://"+address, args[0])
+			found, err := client.explain(c.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -72,39 +57,18 @@ not measured yet), forced.`,
 			return out.print(a.out, found, heading, rows)
 		},
 	}
-	c.Flags().StringVar(&address, "admin", "", "address of the gateway's admin API; the default is gateway.admin")
+	adminFlag(c, &address)
 	out.flag(c)
 	return c
 }
 
-func askExplanation(ctx context.Context, base, id string) (*admin.Explanation, error) {
-	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/admin/explain/"+url.PathEscape(id), http.NoBody)
-	if err != nil {
-		return nil, usage(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("no gateway answers: %w", err)
-	}
-	defer resp.Body.Close() //nolint:errcheck // read only
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxExplanation))
-	if err != nil {
-		return nil, fmt.Errorf("the gateway's answer broke off: %w", err)
-	}
-	switch resp.StatusCode {
-	case http.StatusOK:
-	case http.StatusNotFound:
-		return nil, &codedError{exitNotFound, fmt.Errorf("%q: the gateway remembers no such request", id)}
-	default:
-		return nil, fmt.Errorf("status %d: %s", resp.StatusCode, gjson.GetBytes(body, "error.message").Str)
-	}
+func (c *adminClient) explain(ctx context.Context, id string) (*admin.Explanation, error) {
 	var found admin.Explanation
-	if err := json.Unmarshal(body, &found); err != nil {
-		return nil, fmt.Errorf("the gateway's answer is not understood: %w", err)
+	err := c.call(ctx, http.MethodGet, "/admin/explain/"+url.PathEscape(id), nil, &found)
+	if fault, ok := errors.AsType[*adminError](err); ok && fault.code == "not_found" {
+		return nil, &codedError{exitNotFound, fmt.Errorf("%q: the gateway remembers no such request", id)}
 	}
-	return &found, nil
+	return &found, err
 }
 
 // explanationTable has a row for each candidate and each veto.

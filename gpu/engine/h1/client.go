@@ -82,11 +82,11 @@ func (c *Client) Post(ctx context.Context, r *Request) (*Response, error) {
 			return nil, err
 		}
 		sent := time.Now()
-		resp, err := cn.do(ctx, r)
+		resp, err := cn.do(ctx, r, reused)
 		if err == nil {
 			return resp, nil
 		}
-		untouched := cn.silent && time.Since(sent) < c.crossing
+		untouched := errors.Is(err, errStale) || cn.silent && time.Since(sent) < c.crossing
 		cn.close()
 		if cause := ctx.Err(); cause != nil {
 			return nil, fmt.Errorf("%w: %w", cause, err)
@@ -116,10 +116,7 @@ func (c *Client) take(ctx context.Context) (cn *conn, reused bool, err error) {
 		}
 		return nil, false, fmt.Errorf("%w: %w", engine.ErrConnect, err)
 	}
-	if tcp, ok := raw.(*net.TCPConn); ok {
-		raw = newSocket(tcp)
-	}
-	return &conn{client: c, raw: raw, in: bufio.NewReaderSize(raw, 4<<10)}, false, nil
+	return newConn(c, raw.(*net.TCPConn)), false, nil //nolint:forcetypeassert // what "tcp" dials
 }
 
 func (c *Client) pop() *conn {
@@ -188,29 +185,45 @@ func (c *Client) Close() {
 // conn is one connection. It belongs to one call at a time.
 type conn struct {
 	client *Client
-	raw    net.Conn
-	in     *bufio.Reader
-	since  time.Time // when it became idle
-	head   []byte    // scratch for the request's head
-	silent bool      // no byte of the current response has come
+	raw    *socket
+	in     *bufio.Reader // of the connection, by way of Read
+	since  time.Time     // when it became idle
+	head   []byte        // scratch for the request's head
+	silent bool          // no byte of the current response has come
+	call   exchange
+}
+
+func newConn(c *Client, raw *net.TCPConn) *conn {
+	cn := &conn{client: c, raw: newSocket(raw)}
+	cn.call.bind(cn.raw)
+	cn.in = bufio.NewReaderSize(cn, 4<<10)
+	return cn
 }
 
 func (cn *conn) close() { _ = cn.raw.Close() }
 
-// usable reports whether an idle connection is still open and silent.
-func (cn *conn) usable() bool {
-	if time.Since(cn.since) >= cn.client.cfg.Idle || cn.in.Buffered() > 0 {
-		return false
+// Read reads the connection. The first read of a response sends the request,
+// if it is small: see exchange.
+func (cn *conn) Read(p []byte) (int, error) {
+	if cn.call.waits() {
+		return cn.call.run(p)
 	}
-	return peekSilent(cn.raw)
+	return cn.raw.Read(p)
 }
 
-// do sends r and reads the response's head.
-func (cn *conn) do(ctx context.Context, r *Request) (*Response, error) {
+// usable reports whether an idle connection may still be open. What is not known
+// before a request is sent, the exchange finds out.
+func (cn *conn) usable() bool {
+	return time.Since(cn.since) < cn.client.cfg.Idle && cn.in.Buffered() == 0
+}
+
+// do sends r and reads the response's head. reused says that the connection has
+// served before.
+func (cn *conn) do(ctx context.Context, r *Request, reused bool) (*Response, error) {
 	// A deadline in the past wakes whatever read or write is going on.
 	stop := context.AfterFunc(ctx, func() { _ = cn.raw.SetDeadline(time.Unix(1, 0)) })
 	cn.silent = true
-	if err := cn.send(r); err != nil {
+	if err := cn.send(r, reused); err != nil {
 		stop()
 		return nil, fmt.Errorf("send request: %w", err)
 	}
@@ -233,7 +246,7 @@ func (cn *conn) do(ctx context.Context, r *Request) (*Response, error) {
 // smallBody is copied behind the head, to leave in one write without gathering.
 const smallBody = 16 << 10
 
-func (cn *conn) send(r *Request) error {
+func (cn *conn) send(r *Request, reused bool) error {
 	b := cn.head[:0]
 	b = append(b, "POST "...)
 	b = append(b, r.Target...)
@@ -246,17 +259,24 @@ func (cn *conn) send(r *Request) error {
 	b = append(b, "\r\n"...)
 	if len(r.Body) <= smallBody {
 		b = append(b, r.Body...)
-		_, err := cn.raw.Write(b)
+		cn.call.begin(b, reused)
 		if cn.head = b[:0]; cap(b) > smallBody/4 {
 			cn.head = nil // a stream may hold the connection for long
 		}
-		return cn.answered(err)
+		return nil
 	}
 	cn.head = b[:0]
+	if reused && !peekSilent(cn.raw) {
+		return errStale
+	}
 	parts := net.Buffers{b, r.Body}
-	_, err := parts.WriteTo(cn.raw)
+	_, err := parts.WriteTo(cn.raw.TCPConn)
 	return cn.answered(err)
 }
+
+// errStale means that a used connection was closed, or spoke, before anything was
+// sent over it.
+var errStale = errors.New("h1: the idle connection had ended")
 
 // answered forgives a failed write when the server has already answered: it may
 // refuse a body without reading it.

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -174,6 +175,48 @@ func TestIdleConnectionClosedByThePeer(t *testing.T) {
 	}
 }
 
+// TestIdleConnectionThatIsNotSilent has a server that, between two calls, ends its
+// side of the connection without closing it, or speaks unasked. Nothing is sent
+// there, and what was said is nobody's answer.
+func TestIdleConnectionThatIsNotSilent(t *testing.T) {
+	for name, meddle := range map[string]func(c net.Conn){
+		"half closed": func(c net.Conn) { _ = c.(*net.TCPConn).CloseWrite() },
+		"speaks":      func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwrong") },
+	} {
+		for _, n := range []int{2, smallBody + 1} {
+			meddled := make(chan struct{})
+			var first sync.Once
+			addr := rawServer(t, func(c net.Conn, in *bufio.Reader) {
+				if err := readRequest(in); err != nil {
+					t.Error(err)
+				}
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nright")
+				first.Do(func() {
+					meddle(c)
+					close(meddled)
+				})
+				if err := readRequest(in); err == nil {
+					t.Errorf("%s: a request was sent on it", name)
+				}
+				_ = c.Close()
+			})
+			c := New(addr, Config{})
+			for range 2 {
+				resp, err := c.Post(t.Context(), request(strings.Repeat("x", n)))
+				if err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				if b, err := io.ReadAll(resp); string(b) != "right" || err != nil {
+					t.Errorf("%s: %q, %v", name, b, err)
+				}
+				<-meddled
+				time.Sleep(time.Millisecond) // for the news to cross the loopback
+			}
+			c.Close()
+		}
+	}
+}
+
 // TestEngineThatDiesOfARequest is a used connection that ends while the engine
 // computes: the request is not tried on the next connection too.
 func TestEngineThatDiesOfARequest(t *testing.T) {
@@ -305,9 +348,7 @@ func FuzzResponse(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, wire []byte) {
-		near, far := net.Pipe()
-		_ = far.Close()
-		cn := &conn{client: New("x", Config{}), raw: near, in: bufio.NewReader(bytes.NewReader(wire))}
+		cn := &conn{client: New("x", Config{}), raw: newSocket(new(net.TCPConn)), in: bufio.NewReader(bytes.NewReader(wire))}
 		resp := &Response{conn: cn, ctx: t.Context(), stop: func() bool { return true }}
 		if err := resp.readHead(cn); err != nil {
 			return

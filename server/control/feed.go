@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"runtime/debug"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -123,15 +124,15 @@ func (f *feed) hello(ctx context.Context) error {
 		return err
 	}
 	f.worker, f.epoch = fleet.WorkerID(m.GetHello().GetWorker()), fleet.Epoch(m.GetHello().GetEpoch())
-	if !f.Planner.Leading() {
-		return errNotLeading
+	if err := f.reachable(); err != nil {
+		return err
 	}
 	attach := prefix.Frame{Kind: prefix.FrameAttach, Worker: f.worker, Epoch: f.epoch}
 	if err := attach.Validate(); err != nil {
 		return status.Error(codes.InvalidArgument, "a feed begins with the worker's id and epoch")
 	}
-	if f.Planner.View().Current(f.worker, f.epoch) < 0 {
-		return errNoEpoch
+	if err := f.registered(wait); err != nil {
+		return err
 	}
 	out, err := f.propose(ctx, &attach)
 	switch {
@@ -140,15 +141,69 @@ func (f *feed) hello(ctx context.Context) error {
 	case out == prefix.NoRoom:
 		return status.Error(codes.ResourceExhausted, "the prefix index has no room for another worker")
 	}
-	return f.tellPosition()
+	return f.tellPosition(wait)
+}
+
+// catchUp is how often a planner that does not lead looks whether it has heard
+// yet of what the leader did.
+const catchUp = 2 * time.Millisecond
+
+// registered waits until this planner knows the worker's epoch. An epoch is the
+// index of its entry, so a view that is past it and does not show it never will.
+func (f *feed) registered(ctx context.Context) error {
+	return until(ctx, func() error {
+		switch view := f.Planner.View(); {
+		case view.Current(f.worker, f.epoch) >= 0:
+			return nil
+		case view.Index >= uint64(f.epoch) || f.Planner.Leading():
+			return errNoEpoch
+		default:
+			return errBehind
+		}
+	})
+}
+
+var errBehind = errors.New("this planner is behind the leader")
+
+// until calls look until it says something else than errBehind.
+func until(ctx context.Context, look func() error) error {
+	err := look()
+	if !errors.Is(err, errBehind) {
+		return err
+	}
+	tick := time.NewTicker(catchUp)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return status.Error(codes.Unavailable, err.Error())
+		case <-tick.C:
+			if err := look(); !errors.Is(err, errBehind) {
+				return err
+			}
+		}
+	}
 }
 
 var errNoEpoch = status.Error(codes.NotFound, "no such worker of that epoch")
 
-func (f *feed) tellPosition() error {
-	p, ok := f.Prefix.State().Position(f.worker, f.epoch)
-	if !ok {
-		return errNoEpoch
+// tellPosition says how far the worker's events are known. On a planner that does
+// not lead that may be a little less than the leader knows, which costs the worker
+// frames that come to nothing.
+func (f *feed) tellPosition(ctx context.Context) error {
+	var p prefix.Position
+	err := until(ctx, func() error {
+		var ok bool
+		if p, ok = f.Prefix.State().Position(f.worker, f.epoch); ok {
+			return nil
+		}
+		if f.Planner.Leading() || f.Planner.View().Current(f.worker, f.epoch) < 0 {
+			return errNoEpoch
+		}
+		return errBehind // it is attached, and this planner has yet to hear of it
+	})
+	if err != nil {
+		return err
 	}
 	f.asked = !p.Exact
 	return f.stream.Send(&control.FeedResponse{Body: &control.FeedResponse_Position{Position: control.FromPosition(&p)}})
@@ -172,8 +227,8 @@ func (f *feed) frame(ctx context.Context, m *control.PrefixFrame) error {
 	default:
 		return status.Error(codes.PermissionDenied, "workers tell changes only")
 	}
-	if !f.Planner.Leading() {
-		return errNotLeading
+	if err := f.reachable(); err != nil {
+		return err
 	}
 	out, err := f.propose(ctx, &frame)
 	switch {
@@ -186,7 +241,9 @@ func (f *feed) frame(ctx context.Context, m *control.PrefixFrame) error {
 			return nil
 		}
 		f.Logger.Warn("KV events of a worker do not add up; asking for a repair", "worker", f.worker, "epoch", uint64(f.epoch), "outcome", out.String())
-		return f.tellPosition()
+		wait, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		return f.tellPosition(wait)
 	case frame.Kind == prefix.FrameDelta || frame.Kind == prefix.FrameEnd:
 		return f.stream.Send(&control.FeedResponse{Body: &control.FeedResponse_Applied{Applied: frame.Last}})
 	}

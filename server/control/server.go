@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,10 +43,18 @@ type Planner interface {
 type Config struct {
 	Planner Planner
 	Leases  *lead.Leases
-	Prefix  Prefix       // nil refuses feeds of KV events
-	Clock   clock.Clock  // nil means the machine's; the one that core/lead runs on
-	Logger  *slog.Logger // nil discards
-	TLS     *tls.Config  // nil serves plain text, on loopback only
+	Prefix  Prefix // nil refuses feeds of KV events
+	// Leader, where there are several planners, is the control service of the one
+	// that leads, over a connection between members; false while none is known or
+	// this node leads. Workers then may call any planner: what only the leader can
+	// answer is handed on to it. What it is given must not outlive Close.
+	Leader func() (rpc.ControlClient, bool)
+	// PeerOptions are gRPC's for ServePeers: credentials of connections that are
+	// secured already.
+	PeerOptions []grpc.ServerOption
+	Clock       clock.Clock  // nil means the machine's; the one that core/lead runs on
+	Logger      *slog.Logger // nil discards
+	TLS         *tls.Config  // nil serves plain text, on loopback only
 	// AllowPlaintext permits plain text beyond loopback, on a network that is
 	// trusted: whoever reaches the port can register a worker and be sent
 	// prompts.
@@ -58,6 +67,7 @@ var ErrPlaintext = errors.New("the control port needs TLS beyond loopback")
 const (
 	maxMessage  = planner.MaxEntry
 	maxConns    = 16384
+	maxPeers    = 64
 	maxStreams  = 64
 	callTimeout = 5 * time.Second
 )
@@ -66,6 +76,7 @@ const (
 type Server struct {
 	cfg     Config
 	grpc    *grpc.Server
+	peers   *grpc.Server // for other planners
 	service *service
 	stop    sync.Once
 }
@@ -83,6 +94,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg}
 	opts := []grpc.ServerOption{
+		grpc.UnaryInterceptor(s.bound),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(maxMessage),
 		grpc.MaxConcurrentStreams(maxStreams),
@@ -90,15 +102,16 @@ func New(cfg Config) (*Server, error) {
 		grpc.ConnectionTimeout(callTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 15 * time.Second, Timeout: callTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		grpc.UnaryInterceptor(s.bound),
 		// Stop waits for handlers, so that none outlives the planner it uses.
 		grpc.WaitForHandlers(true),
 	}
+	s.service = &service{Config: cfg, closing: make(chan struct{})}
+	s.peers = grpc.NewServer(append(slices.Clone(opts), cfg.PeerOptions...)...)
+	rpc.RegisterControlServer(s.peers, handedOn{s.service})
 	if cfg.TLS != nil {
 		opts = append(opts, grpc.Creds(credentials.NewTLS(cfg.TLS)))
 	}
 	s.grpc = grpc.NewServer(opts...)
-	s.service = &service{Config: cfg, closing: make(chan struct{})}
 	rpc.RegisterControlServer(s.grpc, s.service)
 	return s, nil
 }
@@ -116,20 +129,35 @@ func (s *Server) Serve(ln net.Listener) error {
 	return err
 }
 
+// ServePeers accepts other planners, who hand on what workers ask of them, on ln
+// until Close, and then returns nil. It owns ln, whose connections are secured.
+func (s *Server) ServePeers(ln net.Listener) error {
+	err := s.peers.Serve(netutil.LimitListener(ln, maxPeers))
+	if errors.Is(err, grpc.ErrServerStopped) {
+		return nil
+	}
+	return err
+}
+
 // Close stops accepting, ends feeds, lets calls under way finish and returns
 // when they have. When ctx ends first their connections are cut.
 func (s *Server) Close(ctx context.Context) {
 	s.stop.Do(func() { close(s.service.closing) })
 	defer s.service.receivers.Wait()
+	var stopped sync.WaitGroup
+	for _, one := range []*grpc.Server{s.grpc, s.peers} {
+		stopped.Go(one.GracefulStop)
+	}
 	done := make(chan struct{})
 	go func() {
-		s.grpc.GracefulStop()
+		stopped.Wait()
 		close(done)
 	}()
 	select {
 	case <-done:
 	case <-ctx.Done():
 		s.grpc.Stop()
+		s.peers.Stop()
 		<-done
 	}
 }

@@ -26,6 +26,9 @@ type service struct {
 
 // Register makes the worker a member and starts its lease.
 func (s *service) Register(ctx context.Context, req *control.RegisterRequest) (*control.RegisterResponse, error) {
+	if leader, ok := s.elsewhere(); ok {
+		return leader.Register(ctx, req)
+	}
 	w, err := control.ToWorker(req.GetWorker())
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
@@ -44,7 +47,10 @@ func (s *service) Register(ctx context.Context, req *control.RegisterRequest) (*
 }
 
 // Renew extends the lease. It costs no log entry.
-func (s *service) Renew(_ context.Context, req *control.RenewRequest) (*control.RenewResponse, error) {
+func (s *service) Renew(ctx context.Context, req *control.RenewRequest) (*control.RenewResponse, error) {
+	if leader, ok := s.elsewhere(); ok {
+		return leader.Renew(ctx, req)
+	}
 	if !s.Planner.Leading() {
 		return nil, errNotLeading
 	}
@@ -64,6 +70,9 @@ func (s *service) Renew(_ context.Context, req *control.RenewRequest) (*control.
 
 // Drain takes the worker out of new placements.
 func (s *service) Drain(ctx context.Context, req *control.DrainRequest) (*control.DrainResponse, error) {
+	if leader, ok := s.elsewhere(); ok {
+		return leader.Drain(ctx, req)
+	}
 	_, err := s.propose(ctx, planner.DrainWorker{ID: fleet.WorkerID(req.GetId()), Epoch: fleet.Epoch(req.GetEpoch())})
 	if err != nil {
 		return nil, err
@@ -74,6 +83,9 @@ func (s *service) Drain(ctx context.Context, req *control.DrainRequest) (*contro
 
 // Leave ends the worker's epoch. One that is gone has left already.
 func (s *service) Leave(ctx context.Context, req *control.LeaveRequest) (*control.LeaveResponse, error) {
+	if leader, ok := s.elsewhere(); ok {
+		return leader.Leave(ctx, req)
+	}
 	_, err := s.propose(ctx, planner.LeaveWorker{ID: fleet.WorkerID(req.GetId()), Epoch: fleet.Epoch(req.GetEpoch())})
 	if err != nil && status.Code(err) != codes.NotFound {
 		return nil, err
@@ -85,6 +97,62 @@ func (s *service) Leave(ctx context.Context, req *control.LeaveRequest) (*contro
 func (s *service) times() (ttlMS, everyMS int64) {
 	c := s.Leases.Config()
 	return c.TTL.Milliseconds(), c.RenewEvery.Milliseconds()
+}
+
+// elsewhere is the leader's service when another node leads and can be asked.
+func (s *service) elsewhere() (rpc.ControlClient, bool) {
+	if s.Config.Leader == nil || s.Planner.Leading() {
+		return nil, false
+	}
+	return s.Config.Leader()
+}
+
+// reachable is nil when this planner leads or can ask the one that does.
+func (s *service) reachable() error {
+	if s.Planner.Leading() {
+		return nil
+	}
+	if _, ok := s.elsewhere(); ok {
+		return nil
+	}
+	return errNotLeading
+}
+
+// handedOn serves what another planner hands on. It hands nothing on itself: two
+// planners that take each other for the leader must not play ball.
+type handedOn struct{ *service }
+
+// Register is the leader's, or refused.
+func (h handedOn) Register(ctx context.Context, req *control.RegisterRequest) (*control.RegisterResponse, error) {
+	return onlyLeading(ctx, h, req, h.service.Register)
+}
+
+// Renew is the leader's, or refused.
+func (h handedOn) Renew(ctx context.Context, req *control.RenewRequest) (*control.RenewResponse, error) {
+	return onlyLeading(ctx, h, req, h.service.Renew)
+}
+
+// Drain is the leader's, or refused.
+func (h handedOn) Drain(ctx context.Context, req *control.DrainRequest) (*control.DrainResponse, error) {
+	return onlyLeading(ctx, h, req, h.service.Drain)
+}
+
+// Leave is the leader's, or refused.
+func (h handedOn) Leave(ctx context.Context, req *control.LeaveRequest) (*control.LeaveResponse, error) {
+	return onlyLeading(ctx, h, req, h.service.Leave)
+}
+
+// Feed is refused: a planner takes its workers' feeds itself.
+func (h handedOn) Feed(rpc.Control_FeedServer) error {
+	return status.Error(codes.Unimplemented, "feeds are not handed on")
+}
+
+func onlyLeading[Req, Resp any](ctx context.Context, h handedOn, req Req, do func(context.Context, Req) (Resp, error)) (Resp, error) {
+	var none Resp
+	if !h.Planner.Leading() {
+		return none, errNotLeading
+	}
+	return do(ctx, req)
 }
 
 // errNotLeading sends the worker to another planner.

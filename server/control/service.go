@@ -101,10 +101,10 @@ func (s *service) times() (ttlMS, everyMS int64) {
 
 // elsewhere is the leader's service when another node leads and can be asked.
 func (s *service) elsewhere() (rpc.ControlClient, bool) {
-	if s.Config.Leader == nil || s.Planner.Leading() {
+	if s.Leader == nil || s.Planner.Leading() {
 		return nil, false
 	}
-	return s.Config.Leader()
+	return s.Leader()
 }
 
 // reachable is nil when this planner leads or can ask the one that does.

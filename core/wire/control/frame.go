@@ -46,15 +46,6 @@ func ToFrame(m *PrefixFrame) (prefix.Frame, error) {
 	return f, f.Validate()
 }
 
-// AppendFrame appends the encoding of f, the same for equal frames.
-func AppendFrame(dst []byte, f *prefix.Frame) ([]byte, error) {
-	dst, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(dst, FromFrame(f))
-	if err != nil {
-		return dst, fmt.Errorf("control: %w", err)
-	}
-	return dst, nil
-}
-
 // ParseFrame reads what AppendFrame wrote. Errors wrap prefix.ErrMalformed.
 func ParseFrame(b []byte) (prefix.Frame, error) {
 	var m PrefixFrame

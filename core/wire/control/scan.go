@@ -50,7 +50,7 @@ type frameScan struct {
 
 // The fields of PrefixFrame.
 const (
-	fieldKind protowire.Number = iota + 1
+	fieldKind = iota + 1
 	fieldWorker
 	fieldEpoch
 	fieldFirst
@@ -93,7 +93,7 @@ func (s *frameScan) field(num protowire.Number, typ protowire.Type, b []byte) in
 }
 
 func (s *frameScan) number(num protowire.Number, v uint64) {
-	switch num {
+	switch int(num) {
 	case fieldKind:
 		s.kind = uint64(uint32(v))
 	case fieldEpoch:
@@ -112,7 +112,7 @@ func (s *frameScan) number(num protowire.Number, v uint64) {
 }
 
 func (s *frameScan) word(num protowire.Number, v uint64) {
-	switch num {
+	switch int(num) {
 	case fieldStores, fieldRemoves:
 		if len(s.frame.Stores)+len(s.frame.Removes) >= prefix.MaxFrameBlocks {
 			s.err = fmt.Errorf("%w: frame of more than %d blocks", prefix.ErrMalformed, prefix.MaxFrameBlocks)
@@ -134,13 +134,14 @@ func (s *frameScan) word(num protowire.Number, v uint64) {
 }
 
 func (s *frameScan) bytes(num protowire.Number, b []byte) {
-	switch num {
+	switch int(num) {
 	case fieldWorker:
-		if !utf8.Valid(b) {
-			s.err = fmt.Errorf("%w: a worker id that is not UTF-8", prefix.ErrMalformed)
-		} else if string(s.worker) == string(b) {
+		switch {
+		case !utf8.Valid(b):
+			s.err = fmt.Errorf("%w: %w", prefix.ErrMalformed, errNotUTF8)
+		case string(s.worker) == string(b):
 			s.frame.Worker = s.worker
-		} else {
+		default:
 			s.frame.Worker = fleet.WorkerID(b)
 		}
 	case fieldStores, fieldRemoves, fieldBuckets:

@@ -88,7 +88,7 @@ func vouch(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
 }
 
 func (secured) Info() credentials.ProtocolInfo {
-	return credentials.ProtocolInfo{SecurityProtocol: "tls", SecurityVersion: "1.3"}
+	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
 }
 
 func (secured) Clone() credentials.TransportCredentials { return secured{} }

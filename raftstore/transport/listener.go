@@ -13,6 +13,9 @@ type listener struct {
 	queue chan *Conn
 	done  chan struct{}
 	close sync.Once
+	// promised counts connections that were admitted and are not in the queue
+	// yet. The table's lock guards it.
+	promised int
 }
 
 // Listener is where the connections of a protocol come in. Its Accept gives
@@ -46,24 +49,15 @@ func (l *listener) next() (*Conn, error) {
 	}
 }
 
-// push hands over a connection for which admit has found room.
-func (l *listener) push(c *Conn) error {
+// push hands over a connection for which admit has kept room.
+func (l *listener) push(c *Conn) {
+	l.queue <- c // never waits
+	l.port.table.keep(l)
 	select {
-	case <-l.done:
-		return net.ErrClosed
-	default:
-	}
-	select {
-	case l.queue <- c:
-	default:
-		return ErrBusy
-	}
-	select {
-	case <-l.done: // closed meanwhile, perhaps after its queue was emptied
+	case <-l.done: // perhaps after its queue was emptied
 		l.drop()
 	default:
 	}
-	return nil
 }
 
 // Close ends the listener.

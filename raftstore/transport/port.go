@@ -204,13 +204,12 @@ func (p *Port) welcome(raw net.Conn) {
 		return
 	}
 	if _, err := secured.Write([]byte{answerWelcome}); err != nil {
+		p.table.keep(c.listener)
 		_ = c.Close()
 		return
 	}
 	_ = secured.SetDeadline(time.Time{})
-	if err := c.listener.push(c); err != nil {
-		_ = c.Close()
-	}
+	c.listener.push(c)
 }
 
 // admit verifies who calls and finds a place for the connection. The
@@ -242,10 +241,8 @@ func (p *Port) Dial(ctx context.Context, peerID, addr, proto string) (*Conn, err
 }
 
 func (p *Port) dial(ctx context.Context, peerID, addr, proto string) (*Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.HandshakeTimeout)
+	ctx, cancel := p.bound(ctx)
 	defer cancel()
-	stop := context.AfterFunc(p.ctx, cancel)
-	defer stop()
 	raw, err := p.cfg.Dialer(ctx, "tcp", addr)
 	if err != nil {
 		if p.ctx.Err() != nil {
@@ -262,6 +259,13 @@ func (p *Port) dial(ctx context.Context, peerID, addr, proto string) (*Conn, err
 		return nil, explainDial(ctx, err)
 	}
 	return c, nil
+}
+
+// bound ends a caller's context with the handshake's time and with the port.
+func (p *Port) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.HandshakeTimeout)
+	stop := context.AfterFunc(p.ctx, cancel) //nolint:contextcheck // the port's life is another's than the call's
+	return ctx, func() { stop(); cancel() }
 }
 
 // greet shakes hands with whom was dialled and reads the answer.

@@ -341,7 +341,8 @@ func (r *raftNet) endUnused(before time.Time) []raft.ServerAddress {
 	var conns []*outConn
 	r.mu.Lock()
 	for key, state := range r.keys {
-		if !state.used.Before(before) || strings.HasPrefix(string(key), usePipeline) && len(state.conns) > 0 {
+		pooled := strings.HasPrefix(string(key), useRPC+keySeparator)
+		if !state.used.Before(before) || !pooled && len(state.conns) > 0 {
 			continue // a pipeline is asked for once and used for long
 		}
 		state.ending = true

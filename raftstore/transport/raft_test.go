@@ -63,10 +63,10 @@ func TestRaftCarriesEveryRequest(t *testing.T) {
 	var got bytes.Buffer
 	answer(t, m["b"], func(r io.Reader) { _, _ = io.Copy(&got, r) })
 
-	var append raft.AppendEntriesResponse
+	var entered raft.AppendEntriesResponse
 	entries := []*raft.Log{{Index: 1, Data: []byte("x"), AppendedAt: time.Now()}}
-	if err := m["a"].AppendEntries("b", "", &raft.AppendEntriesRequest{RPCHeader: header("a"), Term: 7, Entries: entries}, &append); err != nil || append.Term != 7 || append.LastLog != 1 {
-		t.Errorf("AppendEntries: %+v, %v", append, err)
+	if err := m["a"].AppendEntries("b", "", &raft.AppendEntriesRequest{RPCHeader: header("a"), Term: 7, Entries: entries}, &entered); err != nil || entered.Term != 7 || entered.LastLog != 1 {
+		t.Errorf("AppendEntries: %+v, %v", entered, err)
 	}
 	var vote raft.RequestVoteResponse
 	if err := m["a"].RequestVote("b", "", &raft.RequestVoteRequest{RPCHeader: header("a"), Term: 8}, &vote); err != nil || !vote.Granted {

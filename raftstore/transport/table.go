@@ -72,14 +72,23 @@ func (t *table) admit(c *Conn) error {
 		return fmt.Errorf("%w: %d connections are open", ErrBusy, t.inbound)
 	case t.perPeer[c.PeerID] >= t.maxPerPeer:
 		return fmt.Errorf("%w: %d connections of %s are open", ErrBusy, t.perPeer[c.PeerID], c.PeerID)
-	case len(l.queue) == cap(l.queue):
+	case len(l.queue)+l.promised >= cap(l.queue):
 		return fmt.Errorf("%w: %d connections wait for %s", ErrBusy, len(l.queue), c.Proto)
 	}
 	c.listener = l
+	l.promised++
 	t.inbound++
 	t.perPeer[c.PeerID]++
 	t.conns[c] = struct{}{}
 	return nil
+}
+
+// keep takes note that an admitted connection is where it was promised to be,
+// or will never be.
+func (t *table) keep(l *listener) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l.promised--
 }
 
 // track takes note of an outbound connection.

@@ -85,13 +85,23 @@ func (g *Group[R]) Restore(ctx context.Context, meta SnapshotMeta, r io.Reader) 
 		return fmt.Errorf("restore: %w", err)
 	}
 	wanted := &raft.SnapshotMeta{Version: raft.SnapshotVersionMax, Index: meta.Index, Term: meta.Term, Size: size}
-	err = g.do(ctx, func() error {
-		return errors.Join(g.raft.Restore(wanted, again, remaining(ctx)), again.Close())
-	})
+	err = g.do(ctx, func() error { return errors.Join(g.force(ctx, wanted, again), again.Close()) })
 	if err != nil {
 		return fmt.Errorf("restore: %w", g.proposeError(err))
 	}
 	return nil
+}
+
+// force has the library take a snapshot over.
+func (g *Group[R]) force(ctx context.Context, meta *raft.SnapshotMeta, r io.Reader) error {
+	g.restoring.Lock()
+	defer g.restoring.Unlock()
+	if g.ctx.Err() != nil {
+		return ErrClosed
+	}
+	g.adapter.forced.Store(true)
+	defer g.adapter.forced.Store(false)
+	return g.raft.Restore(meta, r, remaining(ctx))
 }
 
 // spool copies r into a file, so that it can be read twice.

@@ -59,9 +59,17 @@ type adapter[R any] struct {
 	samples *sampler
 	events  events
 
+	// floor is the first entry of the log when the library starts: the snapshot
+	// that it starts from must reach up to it.
+	floor    uint64
+	starting atomic.Bool
+	// forced is set while Group.Restore is under way.
+	forced atomic.Bool
+
 	applied atomic.Uint64 // last entry in fsm
 	highest uint64        // highest index ever reached, by an entry or a snapshot
 	barren  int           // restores since highest last rose
+	refused error         // why snapshots were not restored at the start
 	stopped error         // why nothing is applied any more
 }
 
@@ -123,12 +131,15 @@ func (a *adapter[R]) Restore(r io.ReadCloser) error {
 	if a.stopped != nil {
 		return a.stopped
 	}
-	start := time.Now()
+	start, label := time.Now(), labelOf(r)
+	if a.starting.Load() && label+1 < a.floor {
+		return a.refuse(fmt.Errorf("%w: the snapshot ends with entry %d and the log begins with %d", ErrLogGap, label, a.floor))
+	}
 	if err := a.fsm.Restore(r); err != nil {
-		return err
+		return a.refuse(err)
 	}
 	a.barren++
-	applied, label := a.fsm.Applied(), labelOf(r)
+	applied := a.fsm.Applied()
 	a.advance(max(applied, label))
 	a.applied.Store(applied)
 	a.events.restored(applied, label, time.Since(start))
@@ -136,6 +147,20 @@ func (a *adapter[R]) Restore(r io.ReadCloser) error {
 		a.stop("restore_loop", fmt.Errorf("%w: %d restores and none went beyond entry %d", ErrRestoreLoop, a.barren, a.highest))
 	}
 	return a.stopped
+}
+
+// refuse is for a snapshot that was not restored. The library tries another, or
+// asks for it again; only a restore that was forced upon it makes it panic, so
+// that one stops the group.
+func (a *adapter[R]) refuse(err error) error {
+	if a.starting.Load() {
+		a.refused = errors.Join(a.refused, err)
+	}
+	if a.forced.Load() {
+		a.stop("restore", err)
+		return nil
+	}
+	return err
 }
 
 // persister writes what an FSM captured.

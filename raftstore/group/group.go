@@ -139,9 +139,10 @@ type Group[R any] struct {
 	trans     *transport.Guarded
 	adapter   *adapter[R]
 
-	slots    chan struct{} // one per call in flight
-	transfer transferWatch
-	lowDisk  atomic.Bool
+	slots     chan struct{} // one per call in flight
+	transfer  transferWatch
+	lowDisk   atomic.Bool
+	restoring sync.Mutex // held by Restore while the library is at it
 
 	passed  atomic.Uint64 // no entry up to it is still to be applied
 	leading atomic.Bool
@@ -169,15 +170,15 @@ func Open[R any](ctx context.Context, cfg Config, fsm FSM[R]) (*Group[R], error)
 	cfg = cfg.withDefaults()
 	g := &Group[R]{
 		cfg: cfg, log: cfg.Logger.With("group", cfg.Name),
-		snapshots: labelling{cfg.Snapshots},
-		slots:     make(chan struct{}, maxInFlight),
-		changes:   make(chan bool, 1), gained: make(chan bool, 1),
+		slots:   make(chan struct{}, maxInFlight),
+		changes: make(chan bool, 1), gained: make(chan bool, 1),
 		faulted:  make(chan struct{}),
 		transfer: transferWatch{limit: 5 * cfg.Heartbeat},
 		metrics:  newMetrics(cfg.Registry, cfg.Name),
 	}
 	g.ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	g.adapter = g.adapt(fsm)
+	g.snapshots = labelling{cfg.Snapshots, &g.adapter.forced}
 	g.trans = transport.Guard(cfg.Transport)
 	g.store = wal.Guard(cfg.Store, cmp.Or(cfg.WriteDeadline, deadlineAlone), func(err error) { g.trip("storage", err) })
 	if err := g.start(ctx); err != nil {
@@ -255,11 +256,35 @@ func (g *Group[R]) newNode() (*raft.Raft, error) {
 			return nil, err
 		}
 	}
-	node, err := raft.NewRaft(conf, g.adapter, g.store, g.store, g.snapshots, g.trans)
-	if err != nil {
+	if err := g.findFloor(); err != nil {
 		return nil, err
 	}
+	g.adapter.starting.Store(true)
+	node, err := raft.NewRaft(conf, g.adapter, g.store, g.store, g.snapshots, g.trans)
+	if err != nil {
+		return nil, errors.Join(g.adapter.refused, err)
+	}
+	g.adapter.starting.Store(false)
 	return node, nil
+}
+
+// findFloor notes where the log begins, so that the library does not start from
+// a snapshot that is older than that: it would look for the entries between and
+// panic. Snapshots end up missing when they were damaged.
+func (g *Group[R]) findFloor() error {
+	first, err := g.store.FirstIndex()
+	if err != nil {
+		return err
+	}
+	list, err := g.snapshots.List()
+	if err != nil {
+		return err
+	}
+	if len(list) == 0 && first > 1 {
+		return fmt.Errorf("%w: there is none and the log begins with entry %d", ErrLogGap, first)
+	}
+	g.adapter.floor = first
+	return nil
 }
 
 // library is the library's configuration.
@@ -336,7 +361,9 @@ func (g *Group[R]) shutdown(ctx context.Context) error {
 	g.metrics.leader.Set(0)
 	finished := make(chan error, 1)
 	go func() {
+		g.restoring.Lock() // the library panics if it is shut down in a forced restore
 		err := g.raft.Shutdown().Error()
+		g.restoring.Unlock()
 		err = errors.Join(err, g.trans.Close())
 		g.tasks.Wait()
 		finished <- errors.Join(err, g.store.Close())

@@ -360,7 +360,7 @@ func must(t *testing.T, errs ...error) {
 }
 
 func TestRestoresThatBringSomethingAreNoLoop(t *testing.T) {
-	a := &adapter[uint64]{fsm: &counter{}, samples: &sampler{every: 1}, events: quiet(), fault: func(_ string, err error) { t.Error(err) }}
+	a := &adapter[uint64]{fsm: &counter{}, samples: &sampler{every: 1}, events: silence(), fault: func(_ string, err error) { t.Error(err) }}
 	for i := range uint64(100) {
 		state := (&counter{sum: i, applied: i + 1}).Snapshot()
 		var buf bytes.Buffer
@@ -599,11 +599,3 @@ func textLogger(w io.Writer) *slog.Logger {
 }
 
 func raftFormat(args ...any) any { return hclog.Fmt(args[0].(string), args[1:]...) }
-
-// quiet is events that nobody listens to.
-func quiet() events {
-	return events{
-		applied: func(uint64) {}, configured: func(raft.Configuration) {},
-		restored: func(_, _ uint64, _ time.Duration) {}, persisted: func(int64, time.Duration) {},
-	}
-}

@@ -2,21 +2,37 @@ package group
 
 import (
 	"io"
+	"sync/atomic"
 
 	"github.com/hashicorp/raft"
 )
 
 // labelling remembers, in what it opens, the index that a snapshot is labelled
 // with: the library does not tell it to the FSM that restores it.
-type labelling struct{ raft.SnapshotStore }
+type labelling struct {
+	raft.SnapshotStore
+	forced *atomic.Bool // set while Group.Restore is under way
+}
 
+// Open opens a snapshot. While a restore is forced, one that cannot be opened
+// fails when it is read instead: the library would panic, and so it is the
+// adapter that deals with it.
 func (s labelling) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	meta, r, err := s.SnapshotStore.Open(id)
-	if err != nil {
+	switch {
+	case err == nil:
+		return meta, labelled{r, meta.Index}, nil
+	case s.forced.Load():
+		return &raft.SnapshotMeta{ID: id}, unreadable{err}, nil
+	default:
 		return nil, nil, err
 	}
-	return meta, labelled{r, meta.Index}, nil
 }
+
+type unreadable struct{ err error }
+
+func (u unreadable) Read([]byte) (int, error) { return 0, u.err }
+func (unreadable) Close() error               { return nil }
 
 type labelled struct {
 	io.ReadCloser

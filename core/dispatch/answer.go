@@ -19,14 +19,19 @@ const (
 
 var errTooLong = errors.New("dispatch: answer is longer than the limit")
 
-// readAll reads r to its end, at most limit bytes. When there are more, it
-// returns the first limit and errTooLong. The memory is held against the gate's
+// readAll reads r to its end, at most limit bytes; stated is how many there will
+// be, if known, else 0. When there are more than the limit, it returns the first limit and errTooLong. The memory is held against the gate's
 // budget, piece by piece before it is taken; of what is returned the capacity
 // stays held. An error of the budget is an *errs.Error.
 //
 // An answer in several pieces is copied once, when its length is known.
-func (l *Life) readAll(r io.Reader, limit unit.Bytes) (body []byte, err error) {
-	var pieces [][]byte
+func (l *Life) readAll(r io.Reader, stated int64, limit unit.Bytes) (body []byte, err error) {
+	first := unit.Bytes(firstPiece)
+	if 0 < stated && stated < firstPiece {
+		first = unit.Bytes(stated) + 1 // room to see the end
+	}
+	var few [2][]byte
+	pieces := few[:0]
 	var total, held unit.Bytes
 	defer func() { l.pass.Free(held - unit.Bytes(cap(body))) }()
 	take := func(n unit.Bytes) ([]byte, error) {
@@ -37,7 +42,7 @@ func (l *Life) readAll(r io.Reader, limit unit.Bytes) (body []byte, err error) {
 		return make([]byte, n), nil
 	}
 	for ended := false; !ended && total <= limit; {
-		piece, err := take(min(max(total, firstPiece), largestPiece, limit+1-total))
+		piece, err := take(min(max(total, first), largestPiece, limit+1-total))
 		if err != nil {
 			return nil, err
 		}
@@ -47,6 +52,7 @@ func (l *Life) readAll(r io.Reader, limit unit.Bytes) (body []byte, err error) {
 		}
 		pieces = append(pieces, piece[:n])
 		total += unit.Bytes(n)
+		first = firstPiece
 	}
 	whole := pieces[0]
 	if len(pieces) > 1 {

@@ -197,7 +197,7 @@ func (l *Life) answered(ctx context.Context, p *placed, resp *engine.Response) (
 	if !l.keep() {
 		return over, errPrefillLost
 	}
-	body, err := l.readAll(resp.Body, maxRefusal)
+	body, err := l.readAll(resp.Body, resp.Length, maxRefusal)
 	if err != nil && !errors.Is(err, errTooLong) {
 		if ctx.Err() != nil {
 			return over, causeOf(ctx)

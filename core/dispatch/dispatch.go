@@ -32,9 +32,11 @@ type Dispatcher struct {
 	table    *load.Table
 	inFlight measure.Gauge
 	decision measure.Histogram
-	known    atomic.Pointer[known]
-	learning sync.Mutex
-	buffers  sync.Pool // of *[]byte, for streams
+	// strangers counts requests for models that nobody serves.
+	strangers *measure.Counters
+	known     atomic.Pointer[known]
+	learning  sync.Mutex
+	buffers   sync.Pool // of *[]byte, for streams
 
 	prompts *prompt.Reader
 	tracker *prefix.Tracker
@@ -64,19 +66,20 @@ func New(c Config, deps Deps) (*Dispatcher, error) {
 	}
 	d := &Dispatcher{
 		cfg: c, deps: deps,
-		lobby:    admit.NewLobby(deps.Clock, c.MaxWaiting),
-		budget:   admit.NewBudget(max(c.RetryShare, 0)),
-		gate:     admit.New(c.Admit),
-		table:    load.NewTable(deps.Registry),
-		inFlight: deps.Registry.Gauge(measure.RequestsInFlight),
-		decision: deps.Registry.Histogram(measure.DecisionSeconds),
-		router:   route.New(c.Route),
-		rng:      rand.New(rand.NewPCG(c.Seed, ^c.Seed)), //nolint:gosec // as above
-		prompts:  deps.Prompts,
-		tracker:  prefix.NewTracker(prefix.TrackerOptions{Registry: deps.Registry}),
-		scratch:  sync.Pool{New: func() any { return new(prompt.Scratch) }},
-		chains:   sync.Pool{New: func() any { return new([]prefix.Hash) }},
-		buffers:  sync.Pool{New: func() any { b := make([]byte, streamBuffer); return &b }},
+		lobby:     admit.NewLobby(deps.Clock, c.MaxWaiting),
+		budget:    admit.NewBudget(max(c.RetryShare, 0)),
+		gate:      admit.New(c.Admit),
+		table:     load.NewTable(deps.Registry),
+		inFlight:  deps.Registry.Gauge(measure.RequestsInFlight),
+		decision:  deps.Registry.Histogram(measure.DecisionSeconds),
+		strangers: deps.Registry.Counters(measure.Requests, unknownModel),
+		router:    route.New(c.Route),
+		rng:       rand.New(rand.NewPCG(c.Seed, ^c.Seed)), //nolint:gosec // as above
+		prompts:   deps.Prompts,
+		tracker:   prefix.NewTracker(prefix.TrackerOptions{Registry: deps.Registry}),
+		scratch:   sync.Pool{New: func() any { return new(prompt.Scratch) }},
+		chains:    sync.Pool{New: func() any { return new([]prefix.Hash) }},
+		buffers:   sync.Pool{New: func() any { b := make([]byte, streamBuffer); return &b }},
 	}
 	d.table.Patience = c.Patience
 	if c.RetryShare < 0 {
@@ -258,12 +261,12 @@ func (l *Life) settle(err error) Outcome {
 	}
 	l.settled = true
 	l.d.memory.ended(l.remembered, &o)
-	name := unknownModel
+	requests := l.d.strangers
 	if l.model != nil {
-		name = l.model.name
+		requests = l.model.requests
 		l.observe()
 	}
-	l.d.deps.Registry.Counter(measure.Requests, name, l.route, o.Name).Inc()
+	requests.Of(l.route, o.Name).Inc()
 	return o
 }
 

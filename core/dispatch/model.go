@@ -36,6 +36,8 @@ type model struct {
 	prompt, cached    measure.Counter
 	output, failovers measure.Counter
 	migrations        measure.Counter
+	requests          *measure.Counters // by route and outcome
+	paths             *measure.Counters // by path and reason
 	line              *admit.Line
 }
 
@@ -57,6 +59,8 @@ func (d *Dispatcher) newModel(name string) *model {
 		cached:    r.Counter(measure.CachedTokens, name),
 		output:    r.Counter(measure.OutputTokens, name),
 		failovers: r.Counter(measure.Failovers, name),
+		requests:  r.Counters(measure.Requests, name),
+		paths:     r.Counters(measure.Paths, name),
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"github.com/yardmaster/yardmaster/core/engine"
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/load"
-	"github.com/yardmaster/yardmaster/core/measure"
 	"github.com/yardmaster/yardmaster/core/route"
 )
 
@@ -110,7 +109,7 @@ func (l *Life) explain(p *placed) {
 	l.remembered = l.d.memory.keep(Explained{
 		RequestID: l.req.ID, Model: l.model.name, At: l.d.deps.Clock.Now(), Placement: *l.placement,
 	}, func(e *route.Explanation) { l.d.router.Explain(&p.Decision, e) })
-	l.d.deps.Registry.Counter(measure.Paths, l.model.name, p.Path.String(), p.Reason).Inc()
+	l.model.paths.Of(p.Path.String(), p.Reason).Inc()
 }
 
 func (l *Life) call(p *placed) *engine.Call {

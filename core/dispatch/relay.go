@@ -69,7 +69,7 @@ func gone(err error) error {
 
 // collect passes a whole answer on.
 func (l *Life) collect(ctx context.Context, resp *engine.Response) error {
-	body, err := l.readAll(resp.Body, l.d.cfg.MaxAnswer)
+	body, err := l.readAll(resp.Body, resp.Length, l.d.cfg.MaxAnswer)
 	defer func() { l.pass.Free(unit.Bytes(cap(body))) }()
 	switch {
 	case errors.Is(err, errTooLong):

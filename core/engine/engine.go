@@ -55,6 +55,9 @@ type Response struct {
 	// Reason is the engine's machine word for a refusal (HeaderReason), e.g.
 	// ReasonDraining; empty when it gives none.
 	Reason string
+	// Length is the body's length in bytes as the engine states it; 0 when it does
+	// not.
+	Length int64
 	// Body is the rest of the response. Reading it fails with ErrBroken when the
 	// engine's connection ends early; io.EOF means the engine ended it properly.
 	// Close aborts what is left and makes the engine stop.

@@ -101,3 +101,29 @@ func TestForget(t *testing.T) {
 		t.Errorf("a forgotten gauge begins with %v", v)
 	}
 }
+
+// Counters finds the very series that the registry has, and stays bounded when a
+// label is made up by somebody outside.
+func TestCounters(t *testing.T) {
+	d := Desc{Name: "x_total", Type: CounterType, Labels: []string{"model", "route", "outcome"}, MaxSeries: 8}
+	r := new(Registry)
+	c := r.Counters(d, "m")
+	for range 2 {
+		c.Of("chat", "ok").Inc()
+	}
+	if n := r.Counter(d, "m", "chat", "ok").Value(); n != 2 {
+		t.Errorf("%v counted", n)
+	}
+	for i := range 100 {
+		c.Of("chat", strconv.Itoa(i)).Inc()
+	}
+	if n := len(*c.known.Load()); n > 8 {
+		t.Errorf("%d remembered", n)
+	}
+	if n := r.Counter(d, Other, Other, Other).Value(); n < 90 {
+		t.Errorf("%v of what is too many", n)
+	}
+	if n := testing.AllocsPerRun(100, func() { c.Of("chat", "ok").Inc() }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

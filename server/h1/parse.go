@@ -211,6 +211,8 @@ func digits(value []byte) (n int64, ok bool) {
 
 // request is the memory of a connection's requests, one after the other.
 type request struct {
+	http   http.Request
+	blank  *http.Request // with the connection's context, which no field sets
 	header http.Header
 	values []string
 	url    url.URL
@@ -251,16 +253,19 @@ func (q *request) build(c *conn, head []byte) *http.Request {
 		q.add(name, value)
 	}
 	c.wait, c.waiting = noDeadline, false
-	r := &http.Request{
-		Method: http.MethodPost, URL: &q.url, RequestURI: target,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: q.header, Body: &q.body, ContentLength: q.body.left, Close: q.close,
-		Host: host, RemoteAddr: c.remote,
+	if q.blank == nil {
+		q.blank = new(http.Request).WithContext(c.ctx)
 	}
+	r := &q.http
+	*r = *q.blank
+	r.Method, r.URL, r.RequestURI = http.MethodPost, &q.url, target
+	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1
+	r.Header, r.Body, r.ContentLength, r.Close = q.header, &q.body, q.body.left, q.close
+	r.Host, r.RemoteAddr = host, c.remote
 	if q.body.left == 0 {
 		r.Body = http.NoBody
 	}
-	return r.WithContext(c.ctx)
+	return r
 }
 
 func (q *request) add(name, value string) {

@@ -14,8 +14,8 @@ import (
 // Config sets up a server. All fields but the durations are needed.
 type Config struct {
 	// Posts are the handlers of the POST routes that are served here, by exact
-	// path. A request's headers and its ResponseWriter are reused: they must not be
-	// kept after the handler returns.
+	// path. The request and its ResponseWriter are reused: neither they nor their
+	// headers may be kept after the handler returns.
 	Posts map[string]http.Handler
 	// Behind serves the rest. Its Serve, Shutdown and Close are called here.
 	Behind *http.Server

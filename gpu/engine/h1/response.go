@@ -65,6 +65,15 @@ var (
 	colon = []byte(":")
 )
 
+// Length is the length of the body as stated; 0 when it is not, or when some of
+// it was read.
+func (r *Response) Length() int64 {
+	if r.framing != byLength {
+		return 0
+	}
+	return r.left
+}
+
 // readHead reads one head, of the response or of an interim one.
 func (r *Response) readHead(cn *conn) error {
 	if r.interim++; r.interim > maxInterim {

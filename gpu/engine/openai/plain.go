@@ -18,6 +18,6 @@ func (a *Adapter) doPlain(ctx context.Context, p *pool, head []byte, call *engin
 		return nil, err
 	}
 	out := a.answer(resp.Status, resp.Header)
-	out.Body = resp
+	out.Length, out.Body = resp.Length(), resp
 	return out, nil
 }

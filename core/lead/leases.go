@@ -45,8 +45,9 @@ type Verdict uint8
 // The verdicts.
 const (
 	Held       Verdict = iota // the lease runs on
-	Unknown                   // no worker with that id: register again
-	Superseded                // another incarnation has the id
+	Unknown                   // that incarnation is no member: register again
+	Superseded                // a later incarnation has the id
+	NotYet                    // the epoch is beyond this node's view: ask again
 )
 
 // Leases is the leader's lease table. Its size is that of the fleet: only
@@ -58,6 +59,7 @@ type Leases struct {
 	mu       sync.Mutex
 	leases   map[fleet.WorkerID]*lease
 	leading  bool
+	since    time.Time // of the first Step of this leadership
 	lastStep time.Time
 	holding  bool // whether the last Step held expiries back
 	stale    bool // samples differs from leases
@@ -81,28 +83,45 @@ func NewLeases(cfg Config) *Leases {
 func (l *Leases) Config() Config { return l.cfg }
 
 // Renew extends the lease of an incarnation that view holds and keeps its
-// stats. draining reports whether the worker has been told to drain.
+// stats. draining reports whether the worker has been told to drain. While this
+// node does not lead, or until the first Step after it began to, nothing is
+// kept; that Step grants every member a grace.
 func (l *Leases) Renew(now time.Time, view *fleet.View, id fleet.WorkerID, epoch fleet.Epoch, stats fleet.Stats) (v Verdict, draining bool) {
-	i := view.Find(id)
-	if i < 0 {
-		return Unknown, false
-	}
-	if view.Workers[i].Epoch != epoch {
-		return Superseded, false
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	le := l.touch(id, epoch, now.Add(l.cfg.TTL))
-	le.stats, le.statsAt = stats, now
-	l.stale = true
+	i := view.Find(id)
+	switch {
+	case i >= 0 && view.Workers[i].Epoch == epoch:
+	case i >= 0 && view.Workers[i].Epoch > epoch:
+		return Superseded, false
+	case uint64(epoch) > view.Index && !l.settled(now):
+		return NotYet, false
+	default:
+		return Unknown, false
+	}
+	if l.leading {
+		le := l.touch(id, epoch, now.Add(l.cfg.TTL))
+		le.stats, le.statsAt = stats, now
+		l.stale = true
+	}
 	return Held, view.Workers[i].Draining
 }
 
-// Grant starts the lease of an incarnation that has just registered.
+// settled reports whether this node has led for so long that an epoch beyond its
+// view cannot be one it has yet to hear of: it was granted by a log that is
+// lost, and its worker has to register again.
+func (l *Leases) settled(now time.Time) bool {
+	return l.leading && now.Sub(l.since) > l.cfg.TTL
+}
+
+// Grant starts the lease of an incarnation that has just registered, where this
+// node leads.
 func (l *Leases) Grant(now time.Time, id fleet.WorkerID, epoch fleet.Epoch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.touch(id, epoch, now.Add(l.cfg.TTL))
+	if l.leading {
+		l.touch(id, epoch, now.Add(l.cfg.TTL))
+	}
 }
 
 // touch moves the lease's deadline to at least until. A lease of an older epoch
@@ -139,6 +158,9 @@ func (l *Leases) Step(now time.Time, view *fleet.View, leading bool) []planner.C
 		return nil
 	}
 	floor := l.floor(now)
+	if !l.leading {
+		l.since = now
+	}
 	l.leading, l.lastStep = true, now
 	l.drop(view)
 	silent := 0

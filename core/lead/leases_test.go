@@ -67,29 +67,100 @@ func TestNewWorkerHasOneTTL(t *testing.T) {
 }
 
 func TestVerdicts(t *testing.T) {
-	l := NewLeases(Config{})
 	draining := w("d", 4)
 	draining.Draining = true
-	view := viewOf(4, w("a", 3), draining)
+	view := viewOf(6, w("a", 3), draining)
+	late := start.Add(DefaultTTL + time.Second) // long after the first Step
 	tests := []struct {
+		name     string
+		at       time.Time
 		id       fleet.WorkerID
 		epoch    fleet.Epoch
 		want     Verdict
 		draining bool
 	}{
-		{"a", 3, Held, false},
-		{"a", 2, Superseded, false},
-		{"x", 1, Unknown, false},
-		{"d", 4, Held, true},
+		{"a member", start, "a", 3, Held, false},
+		{"a member that drains", start, "d", 4, Held, true},
+		{"an older incarnation", start, "a", 2, Superseded, false},
+		{"a worker that is gone", start, "x", 5, Unknown, false},
+		{"an epoch that never was this id's", start, "a", 5, Unknown, false},
+		{"a worker to hear of", start, "x", 7, NotYet, false},
+		{"an incarnation to hear of", start, "a", 7, NotYet, false},
+		{"a worker of a log that is lost", late, "x", 7, Unknown, false},
+		{"an incarnation of a log that is lost", late, "a", 7, Unknown, false},
 	}
 	for _, tt := range tests {
-		if got, d := l.Renew(start, view, tt.id, tt.epoch, fleet.Stats{}); got != tt.want || d != tt.draining {
-			t.Errorf("Renew(%q, %d) = %v, %v", tt.id, tt.epoch, got, d)
+		l := NewLeases(Config{})
+		l.Step(start, view, true)
+		l.Step(tt.at, view, true)
+		if got, d := l.Renew(tt.at, view, tt.id, tt.epoch, fleet.Stats{}); got != tt.want || d != tt.draining {
+			t.Errorf("%s: %v, %v", tt.name, got, d)
+		}
+		if n := len(l.leases); n != 2 {
+			t.Errorf("%s: %d leases, of strangers too", tt.name, n)
 		}
 	}
-	if n := len(l.leases); n != 2 {
-		t.Errorf("%d leases, of strangers too", n)
+}
+
+// A node that does not lead answers, if it is asked, and keeps nothing.
+func TestFollowerKeepsNothing(t *testing.T) {
+	l := NewLeases(Config{})
+	view := viewOf(1, w("a", 1))
+	ask := func() {
+		t.Helper()
+		l.Grant(start, "b", 2)
+		if v, _ := l.Renew(start, view, "a", 1, fleet.Stats{Running: fleet.Report(1)}); v != Held {
+			t.Errorf("renewal: %v", v)
+		}
+		if v, _ := l.Renew(start.Add(time.Hour), view, "c", 9, fleet.Stats{}); v != NotYet {
+			t.Errorf("a worker to hear of: %v", v)
+		}
+		if len(l.leases) != 0 || len(l.Samples().All()) != 0 {
+			t.Errorf("%d leases, %d samples", len(l.leases), len(l.Samples().All()))
+		}
 	}
+	ask()
+	l.Step(start, view, false)
+	ask()
+	l.Step(start, view, true)
+	l.Step(start, view, false)
+	ask()
+}
+
+// Two nodes take turns in leading, worker by worker as workers are: who renews
+// at the one that leads is never expired, and who does not is, in the end.
+func TestFailoverExpiresNobody(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		nodes := []*Leases{NewLeases(Config{}), NewLeases(Config{})}
+		view := viewOf(2, w("alive", 1), w("dead", 2))
+		now, renewed, leader := start, start, 0
+		var led time.Duration // by the present leader
+		for range rapid.IntRange(10, 120).Draw(t, "quarters of a second") {
+			if rapid.IntRange(0, 9).Draw(t, "fails over") == 0 {
+				leader, led = 1-leader, 0
+			}
+			now = now.Add(250 * time.Millisecond)
+			led += 250 * time.Millisecond
+			if now.Sub(renewed) >= 2*time.Second || rapid.Bool().Draw(t, "renews") {
+				renewed = now
+				if v, _ := nodes[leader].Renew(now, view, "alive", 1, fleet.Stats{}); v != Held {
+					t.Fatalf("renewal: %v", v)
+				}
+			}
+			for i, l := range nodes {
+				cmds := l.Step(now, view, i == leader)
+				for _, cmd := range cmds {
+					e := cmd.(planner.ExpireWorker)
+					if i != leader || e.ID != "dead" || led <= DefaultGrace {
+						t.Fatalf("node %d, leading for %v: %+v", i, led, e)
+					}
+				}
+				if i == leader && led > DefaultGrace+time.Second && len(cmds) == 0 {
+					t.Fatalf("leading for %v, and a dead worker is a member", led)
+				}
+			}
+		}
+	})
 }
 
 // A leader that was suspended must not expire those whose renewals wait in its

@@ -56,3 +56,43 @@ func TestPrefixStateFollowsTheFleet(t *testing.T) {
 		task.Wait()
 	})
 }
+
+// The leader of the prefix group need not lead the core group, and its view may
+// be old: what it cannot know yet it leaves alone, and a leader that was deposed
+// beside it changes nothing.
+func TestPrefixLeaderWithAnOldView(t *testing.T) {
+	state := prefix.NewState(prefix.Options{})
+	for i, id := range []fleet.WorkerID{"gone", "again", "new"} {
+		state.Apply(&prefix.Frame{Kind: prefix.FrameAttach, Worker: id, Epoch: fleet.Epoch(3 + i)})
+	}
+	old := fleet.NewView(4, []fleet.Worker{{ID: "again", Epoch: 2}}) // again is 4 by now, new is 5
+	fresh := fleet.NewView(5, []fleet.Worker{{ID: "again", Epoch: 4}, {ID: "new", Epoch: 5}})
+	tend := func(view *fleet.View) {
+		d := PrefixDuties{
+			State:   state,
+			Propose: func(_ context.Context, f *prefix.Frame) (prefix.Outcome, error) { return state.Apply(f), nil },
+			View:    func() *fleet.View { return view },
+		}
+		if err := d.tend(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	attached := func(id fleet.WorkerID, epoch fleet.Epoch) bool {
+		_, ok := state.Table().Find(id, epoch)
+		return ok
+	}
+	tend(fleet.NewView(0, nil)) // a node that has just joined
+	if state.Stats().Workers != 3 {
+		t.Fatal("an empty view detached workers")
+	}
+	tend(old)
+	if attached("gone", 3) || !attached("new", 5) {
+		t.Errorf("gone %v, new %v", attached("gone", 3), attached("new", 5))
+	}
+	state.Apply(&prefix.Frame{Kind: prefix.FrameAttach, Worker: "again", Epoch: 4})
+	tend(fresh)
+	tend(fresh)
+	if !attached("again", 4) || !attached("new", 5) || state.Stats().Workers != 2 {
+		t.Errorf("left %+v", state.Stats())
+	}
+}

@@ -13,6 +13,8 @@ import (
 
 // Planner is the replicated state as the leader's duties need it.
 type Planner interface {
+	// Propose brings a command into force. Should this node have lost leadership
+	// a moment ago, handing it on to the new leader does no harm: see DESIGN.md.
 	Propose(ctx context.Context, cmd planner.Command) (planner.Result, error)
 	View() *fleet.View
 	Leading() bool
@@ -63,6 +65,9 @@ func Run(ctx context.Context, d Duties) {
 			logHolding(log, holding)
 		}
 		for _, cmd := range expired {
+			if !d.Planner.Leading() {
+				break // the new leader has leases of its own
+			}
 			changed, err := expire(ctx, d.Planner, cmd)
 			fresh := complaint.fresh(err)
 			if err != nil {

@@ -81,6 +81,7 @@ func newRig(t *testing.T) *rig {
 	t.Helper()
 	p := &memoryPlanner{machine: planner.New()}
 	leases := lead.NewLeases(lead.Config{TTL: 3 * time.Second, RenewEvery: time.Second})
+	leases.Step(time.Unix(100, 0), p.View(), true) // core/lead leads here
 	index := &memoryPrefix{state: prefix.NewState(prefix.Options{})}
 	srv, err := New(Config{Planner: p, Leases: leases, Prefix: index, Clock: clock.NewVirtual(time.Unix(100, 0))})
 	if err != nil {

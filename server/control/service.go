@@ -64,6 +64,8 @@ func (s *service) Renew(ctx context.Context, req *control.RenewRequest) (*contro
 	case lead.Superseded:
 		resp.State = control.LeaseState_LEASE_STATE_SUPERSEDED
 	case lead.Unknown:
+	case lead.NotYet:
+		return nil, errNotYet
 	}
 	return resp, nil
 }
@@ -157,6 +159,10 @@ func onlyLeading[Req, Resp any](ctx context.Context, h handedOn, req Req, do fun
 
 // errNotLeading sends the worker to another planner.
 var errNotLeading = status.Error(codes.Unavailable, "this planner does not lead")
+
+// errNotYet asks the worker to come again, or to try another planner. Answering
+// that its epoch is unknown would make it register anew for nothing.
+var errNotYet = status.Error(codes.Unavailable, "this planner has not heard of the worker's epoch yet")
 
 // propose maps both ways a command can fail to a gRPC status. Details of the
 // inside go to the log only.

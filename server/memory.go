@@ -54,7 +54,13 @@ func (m *memory) ended(n unit.Bytes) {
 
 // start looks after the memory until close.
 func (m *memory) start(c clock.Clock) {
-	m.begin.Do(func() { m.done.Go(func() { m.run(c) }) })
+	m.begin.Do(func() {
+		pace.begin()
+		m.done.Go(func() {
+			defer pace.end()
+			m.run(c)
+		})
+	})
 }
 
 func (m *memory) run(c clock.Clock) {

@@ -135,20 +135,26 @@ func decodePutMember(body []byte) (Command, error) {
 
 // decodeQuota reads the body of a kind that is about quotas.
 func decodeQuota(k kind, body []byte) (Command, error) {
-	switch {
-	case k == kindSetQuota:
+	if k == kindGrantQuota || k == kindReturnQuota {
+		return decodeMove(k, body)
+	}
+	if k == kindSetQuota {
 		var m control.SetQuotaBody
 		err := unmarshal(body, &m)
 		return SetQuota{Tenant: m.GetTenant(), Limit: unit.Tokens(m.GetLimit())}, err
-	case k == kindDropQuota:
+	}
+	if k == kindDropQuota {
 		var m control.DropQuotaBody
 		err := unmarshal(body, &m)
 		return DropQuota{Tenant: m.GetTenant()}, err
-	case k == kindEndHolder:
-		var m control.EndHolderBody
-		err := unmarshal(body, &m)
-		return EndHolder{Holder: m.GetHolder()}, err
 	}
+	var m control.EndHolderBody
+	err := unmarshal(body, &m)
+	return EndHolder{Holder: m.GetHolder()}, err
+}
+
+// decodeMove reads a grant or a return.
+func decodeMove(k kind, body []byte) (Command, error) {
 	var m control.QuotaBody
 	err := unmarshal(body, &m)
 	g := GrantQuota{Tenant: m.GetTenant(), Holder: m.GetHolder(), Window: m.GetWindow(), Tokens: unit.Tokens(m.GetTokens())}

@@ -26,70 +26,104 @@ type Columns struct {
 	Siblings []float64 // InFlight that share half the hit or more; 0 where InFlight is below fewSiblings
 	Share    []float64 // work given lately, over the candidates' mean; 0 when none got any
 
-	n       int       // candidates so far, while the columns are filled
+	loads   load.Loads
+	base    []float64 // Active as far as the worker itself said
+	context []float64 // tokens of KV that gateways' requests added
+	hits    []float64 // Hit's memory
+	active  []float64 // Active's memory
+	sharing []float64 // Siblings's memory
+	own     owned
 	scratch []float64 // of Blend
 }
 
-// reset makes room for up to n candidates.
-func (c *Columns) reset(n int) {
-	c.n = 0
-	c.Worker, c.Key = slices.Grow(c.Worker[:0], n)[:n], slices.Grow(c.Key[:0], n)[:n]
-	for _, f := range c.floats() {
-		*f = slices.Grow((*f)[:0], n)[:n]
-	}
-	c.scratch = c.scratch[:0]
-}
-
-// floats are the columns of numbers.
-func (c *Columns) floats() [11]*[]float64 {
-	return [...]*[]float64{
-		&c.InFlight, &c.Requests, &c.Queued, &c.Hit, &c.Active,
-		&c.Capacity, &c.Running, &c.Waiting, &c.Rate, &c.Siblings, &c.Share,
-	}
+// owned is the memory of what usually is a roster's: columns without the workers
+// that are out.
+type owned struct {
+	worker []int32
+	key    []uint64
+	floats [5][]float64
 }
 
 // fewSiblings is how many requests in flight it takes for siblings to matter.
 const fewSiblings = 4
 
-// add appends the worker at place i.
-func (c *Columns) add(i int32, slot *load.Slot, f *facts, l *lookup) {
-	k := c.n
-	c.n++
-	own, hit := float64(slot.InFlight()), l.hit(f)
-	c.Siblings[k] = 0
-	if own >= fewSiblings && hit > 0 {
-		c.Siblings[k] = float64(l.crowd.of(l.chain, int(hit/l.blockTokens), f.key))
+// fill makes the columns those of the roster's workers, whose loads were read,
+// without the places in out, which rise.
+func (c *Columns) fill(s *roster, l *lookup, out []int32) {
+	c.Worker, c.Key = s.workers, s.key
+	c.Running, c.Waiting, c.Rate, c.base, c.Capacity = s.running, s.waiting, s.rate, s.active, s.capacity
+	c.InFlight, c.Requests, c.Queued = c.loads.InFlight, c.loads.Requests, c.loads.Queued
+	c.context, c.Share = c.loads.Context, c.loads.Assigned
+	c.hits = sized(c.hits, len(s.workers))
+	c.Hit = c.hits
+	l.fill(s, c.Hit)
+	if len(out) > 0 {
+		c.squeeze(out)
 	}
-	c.Worker[k], c.Key[k] = i, f.key
-	c.InFlight[k], c.Hit[k] = own, hit
-	c.Requests[k] = own + float64(slot.Foreign())
-	c.Queued[k] = float64(slot.QueuedPrompt())
-	// The worker's own word is older than this gateway's requests.
-	c.Active[k] = max(f.active, float64(slot.Context())/l.blockTokens)
-	c.Capacity[k], c.Running[k], c.Waiting[k], c.Rate[k] = f.capacity, f.running, f.waiting, f.rate
-	c.Share[k] = slot.Assigned()
+	c.scratch = c.scratch[:0]
+	c.siblings(l)
+	c.share()
+	c.occupy(l.blockTokens)
 }
 
-// complete ends the filling: it turns work given into shares, and returns the
-// number of candidates.
-func (c *Columns) complete() int {
-	c.Worker, c.Key = c.Worker[:c.n], c.Key[:c.n]
-	for _, f := range c.floats() {
-		*f = (*f)[:c.n]
+// sized is a slice of n elements, in the memory of s if it has enough.
+func sized(s []float64, n int) []float64 { return slices.Grow(s[:0], n)[:n] }
+
+// squeeze takes the places in out from every column.
+func (c *Columns) squeeze(out []int32) {
+	c.Worker, c.Key = without(&c.own.worker, c.Worker, out), without(&c.own.key, c.Key, out)
+	for k, column := range [...]*[]float64{&c.Running, &c.Waiting, &c.Rate, &c.base, &c.Capacity} {
+		*column = without(&c.own.floats[k], *column, out)
 	}
-	var sum float64
-	for _, v := range c.Share {
-		sum += v
+	for _, column := range [...]*[]float64{&c.InFlight, &c.Requests, &c.Queued, &c.context, &c.Share, &c.Hit} {
+		*column = without(column, *column, out)
 	}
+}
+
+// siblings fills that column.
+func (c *Columns) siblings(l *lookup) {
+	n := len(c.Worker)
+	c.sharing = sized(c.sharing, n)
+	c.Siblings = c.sharing
+	clear(c.Siblings)
+	for k, own := range c.InFlight[:n] {
+		if own >= fewSiblings && c.Hit[k] > 0 {
+			c.Siblings[k] = float64(l.crowd.of(l.chain, int(c.Hit[k]*l.perToken), c.Key[k]))
+		}
+	}
+}
+
+// share turns work given into shares.
+func (c *Columns) share() {
+	var sums [4]float64 // several, since an addition waits for the one before
+	for k, v := range c.Share {
+		sums[k&3] += v
+	}
+	sum := sums[0] + sums[1] + sums[2] + sums[3]
 	if sum <= 0 {
 		clear(c.Share)
-		return c.n
+		return
 	}
-	scale := float64(c.n) / sum
-	for i := range c.Share {
-		c.Share[i] *= scale
+	scale := float64(len(c.Share)) / sum
+	for k := range c.Share {
+		c.Share[k] *= scale
 	}
-	return c.n
+}
+
+// occupy fills Active. A worker's own word is older than the requests that
+// gateways have sent.
+func (c *Columns) occupy(blockTokens float64) {
+	n := len(c.Worker)
+	c.active = sized(c.active, n)
+	c.Active = c.active
+	base, context := c.base[:n], c.context[:n]
+	for k := range c.Active {
+		v := context[k] / blockTokens
+		if said := base[k]; said > v {
+			v = said
+		}
+		c.Active[k] = v
+	}
 }
 
 // column takes n numbers of scratch space, which last until the decision is made.

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"math/bits"
 	"sync/atomic"
 
 	"github.com/yardmaster/yardmaster/core/prefix"
@@ -51,13 +52,10 @@ func (c *crowd) enter(chain []prefix.Hash, worker uint64) (p Presence) {
 // of is how many requests on the worker share the leading blocks of chain, or at
 // least the first half of them.
 func (c *crowd) of(chain []prefix.Hash, blocks int, worker uint64) int {
-	if blocks <= 0 {
+	if blocks <= 0 || len(chain) == 0 {
 		return 0
 	}
-	depth := 1
-	for n := 1; 2*depth <= min(blocks, len(chain)) && n < maxDepths; n++ {
-		depth *= 2
-	}
+	depth := 1 << min(bits.Len(uint(min(blocks, len(chain))))-1, maxDepths-1)
 	cell := cellOf(chain[depth-1], worker)
 	a, b := c.rows[0][cell%crowdCells].Load(), c.rows[1][cell>>32%crowdCells].Load()
 	return int(max(min(a, b), 0))

@@ -36,6 +36,8 @@ type facts struct {
 	key      uint64 // hash of its id
 	role     fleet.Role
 	draining bool
+	moves    bool   // it exchanges KV
+	compat   uint32 // names its compatibility group in this view; 0 is none
 	source   source
 	number   prefix.Worker // in the source's index
 	trust    float64       // what a hit is worth: less than 1 when the source is doubtful
@@ -51,6 +53,8 @@ type aligned struct {
 	samples *fleet.Samples
 	caches  Caches
 	facts   []facts
+	version uint64 // rises when facts change
+	rosters map[string]*rosters
 	any     [sources]bool // whether some worker's cache is known from there
 
 	owners []owner // of the numbers in Events, by number
@@ -73,16 +77,31 @@ func (a *aligned) follow(lined *load.Columns, samples *fleet.Samples, caches Cac
 	newView := a.view != lined.View
 	if newView {
 		a.view = lined.View
-		a.facts = make([]facts, len(lined.View.Workers))
-		for i := range a.facts {
-			a.facts[i].begin(&lined.View.Workers[i])
-		}
+		a.begin()
 	}
 	if newView || a.caches != caches {
+		a.version++
 		a.followCaches(caches, moved)
 	}
 	if newView || a.samples != samples {
+		a.version++
 		a.followSamples(lined, samples)
+	}
+}
+
+// begin lines up with a new view.
+func (a *aligned) begin() {
+	a.facts, a.rosters = make([]facts, len(a.view.Workers)), map[string]*rosters{}
+	groups := map[string]uint32{"": 0}
+	for i := range a.facts {
+		w, f := &a.view.Workers[i], &a.facts[i]
+		f.begin(w)
+		group, ok := groups[w.Compat]
+		if !ok {
+			group = uint32(len(groups))
+			groups[w.Compat] = group
+		}
+		f.compat, f.moves = group, w.Transfer != ""
 	}
 }
 
@@ -168,6 +187,7 @@ type lookup struct {
 	chain, stridden        []prefix.Hash
 	stride                 int // of the guess
 	blockTokens            float64
+	perToken               float64 // blocks
 	prompt                 float64
 	crowd                  crowd
 }
@@ -179,6 +199,7 @@ func (l *lookup) ask(a *aligned, overlay *prefix.Overlay, q *Query) {
 	if q.BlockTokens <= 0 {
 		l.blockTokens = float64(usualBlock)
 	}
+	l.perToken = 1 / l.blockTokens
 	if len(q.Chain) == 0 {
 		return
 	}
@@ -195,20 +216,50 @@ func (l *lookup) ask(a *aligned, overlay *prefix.Overlay, q *Query) {
 	}
 }
 
-// hit is the tokens of the prompt that the worker is believed to hold.
-func (l *lookup) hit(f *facts) float64 {
+// hit is the tokens of the prompt that a worker is believed to hold.
+func (l *lookup) hit(source source, number prefix.Worker, trust float64) float64 {
 	if len(l.chain) == 0 {
 		return 0
 	}
 	var blocks int
-	switch f.source {
+	switch source {
 	case fromEvents:
-		blocks = l.events.Of(f.number)
+		blocks = l.events.Of(number)
 	case fromGuess:
-		blocks = l.guess.Of(f.number) * l.stride
+		blocks = l.guess.Of(number) * l.stride
 	case nowhere, sources:
 	}
-	return min(float64(blocks)*l.blockTokens*f.trust, l.prompt)
+	return min(float64(blocks)*l.blockTokens*trust, l.prompt)
+}
+
+// fill writes the hits of the roster's workers.
+func (l *lookup) fill(s *roster, hits []float64) {
+	switch {
+	case len(l.chain) == 0:
+		clear(hits)
+	case s.events:
+		l.fillFromEvents(s.number, hits)
+	default:
+		for k := range hits {
+			hits[k] = l.hit(s.source[k], s.number[k], s.trust[k])
+		}
+	}
+}
+
+// fillFromEvents is fill where the events' index answers for all.
+func (l *lookup) fillFromEvents(numbers []prefix.Worker, hits []float64) {
+	blocks := l.events.Blocks
+	for k, number := range numbers[:len(hits)] {
+		hits[k] = 0
+		if int(number) >= len(blocks) {
+			continue
+		}
+		hit := float64(blocks[number]) * l.blockTokens
+		if hit > l.prompt {
+			hit = l.prompt
+		}
+		hits[k] = hit
+	}
 }
 
 // predicted is a hit as whole tokens.

@@ -17,7 +17,7 @@ const LabelKVTokenBytes = "kv-token-bytes"
 
 // choosePath decides whether another worker computes the prompt for d.Serve.
 // What the serving worker holds already is computed by nobody.
-func (r *Router) choosePath(q *Query, lined *load.Columns, workers []int32, d *Decision) {
+func (r *Router) choosePath(q *Query, lined *load.Columns, d *Decision) {
 	server := d.Server()
 	switch {
 	case r.cfg.Mode == Never:
@@ -33,11 +33,7 @@ func (r *Router) choosePath(q *Query, lined *load.Columns, workers []int32, d *D
 		d.Reason = ReasonNoTransfer
 		return
 	}
-	pairs := func(i int32) bool {
-		w := &lined.View.Workers[i]
-		return w.Role&fleet.RolePrefill != 0 && w.ID != server.ID && w.Compat == server.Compat && w.Transfer != ""
-	}
-	prefill, next := r.choose(prefilling, q, lined, workers, pairs, false)
+	prefill, next := r.choose(prefilling, q, lined, d.Serve, false)
 	if prefill == None {
 		d.Reason = ReasonNoPrefillWorker
 		return

@@ -14,7 +14,10 @@ import (
 // columns makes columns of n candidates of which nothing is known.
 func columns(n int) *Columns {
 	c := &Columns{Worker: make([]int32, n), Key: make([]uint64, n)}
-	for _, f := range c.floats() {
+	for _, f := range []*[]float64{
+		&c.InFlight, &c.Requests, &c.Queued, &c.Hit, &c.Active,
+		&c.Capacity, &c.Running, &c.Waiting, &c.Rate, &c.Siblings, &c.Share,
+	} {
 		*f = make([]float64, n)
 	}
 	nan := math.NaN()

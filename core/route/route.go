@@ -118,7 +118,8 @@ type phase struct {
 	columns Columns
 	cost    []float64
 	vetoed  []veto
-	asked   bool // in the last decision
+	out     []int32 // places in the roster of those that are no candidates
+	asked   bool    // in the last decision
 }
 
 // veto is why a worker was no candidate.
@@ -171,8 +172,7 @@ func (r *Router) Decide(query *Query, lined *load.Columns, samples *fleet.Sample
 		Prefill: None, NextPrefill: None,
 	}
 	r.phases[prefilling].asked = false
-	workers := lined.View.Serving(query.Model)
-	if len(workers) == 0 {
+	if len(lined.View.Serving(query.Model)) == 0 {
 		return d, ErrUnknownModel
 	}
 	r.query = *query // policies get a copy, so that the caller's need not be on the heap
@@ -180,46 +180,39 @@ func (r *Router) Decide(query *Query, lined *load.Columns, samples *fleet.Sample
 	q.Draw = r.rng.Uint64()
 	r.aligned.follow(lined, samples, caches, r.overlay.Forget)
 	r.lookup.ask(&r.aligned, r.overlay, q)
-	takes := func(i int32) bool { return r.aligned.facts[i].role&fleet.RoleDecode != 0 }
-	d.Serve, d.NextServe = r.choose(serving, q, lined, workers, takes, false)
+	d.Serve, d.NextServe = r.choose(serving, q, lined, None, false)
 	if d.Serve == None {
 		// An ejection is a guess about the next second. It gives way when the
 		// only other answer is no.
-		d.Serve, d.NextServe = r.choose(serving, q, lined, workers, takes, true)
+		d.Serve, d.NextServe = r.choose(serving, q, lined, None, true)
 		d.PassedBy = true
 	}
 	if d.Serve == None {
 		return d, ErrNoWorker
 	}
 	d.ServeHit = r.hit(d.Serve)
-	r.choosePath(q, lined, workers, &d)
+	r.choosePath(q, lined, &d)
 	return d, nil
 }
 
 // hit is the predicted hit at a worker of the view.
 func (r *Router) hit(worker int) unit.Tokens {
-	return predicted(r.lookup.hit(&r.aligned.facts[worker]))
+	f := &r.aligned.facts[worker]
+	return predicted(r.lookup.hit(f.source, f.number, f.trust))
 }
 
-// choose vetoes, scores and picks among the workers that takes accepts.
-func (r *Router) choose(kind int, q *Query, lined *load.Columns, workers []int32, takes func(worker int32) bool, anyway bool) (best, next int) {
+// choose vetoes, scores and picks among the workers for one kind of work: those
+// that exchange KV with server, unless that is None, and those that are to be
+// passed by only if anyway is set.
+func (r *Router) choose(kind int, q *Query, lined *load.Columns, server int, anyway bool) (best, next int) {
 	p := &r.phases[kind]
 	p.asked = true
-	p.columns.reset(len(workers))
-	p.vetoed = p.vetoed[:0]
-	for _, i := range workers {
-		if !takes(i) {
-			continue
-		}
-		f, slot := &r.aligned.facts[i], lined.Slots[i]
-		if why := vetoOf(f, slot, q, anyway); why != "" {
-			p.vetoed = append(p.vetoed, veto{i, why})
-			continue
-		}
-		p.columns.add(i, slot, f, &r.lookup)
-	}
-	n := p.columns.complete()
-	p.cost = slices.Grow(p.cost[:0], n)[:n]
+	s := r.aligned.roster(q.Model, kind)
+	lined.Read(s.workers, q.Now, &p.columns.loads)
+	p.exclude(s, q, lined, r.aligned.pairing(server), anyway)
+	p.columns.fill(s, &r.lookup, p.out)
+	n := len(p.columns.Worker)
+	p.cost = sized(p.cost, n)
 	if n == 0 {
 		return None, None
 	}
@@ -228,17 +221,63 @@ func (r *Router) choose(kind int, q *Query, lined *load.Columns, workers []int32
 	return p.columns.place(best), p.columns.place(next)
 }
 
-// vetoOf is why the worker is no candidate; empty when it is one.
-func vetoOf(f *facts, slot *load.Slot, q *Query, anyway bool) string {
-	switch {
-	case f.draining:
-		return VetoDraining
-	case len(q.Tried) > 0 && slices.Contains(q.Tried, slot.Key):
-		return VetoTried
-	case !anyway && slot.PassedBy(q.Now):
-		return passedBy(slot, q.Now)
+// pairing says which workers exchange KV with a server. The zero value is for
+// all.
+type pairing struct {
+	facts  []facts
+	server int32
+}
+
+func (a *aligned) pairing(server int) pairing {
+	if server == None {
+		return pairing{}
 	}
-	return ""
+	return pairing{a.facts, int32(server)}
+}
+
+func (p pairing) has(worker int32) bool {
+	return p.facts == nil || worker != p.server && p.facts[worker].compat == p.facts[p.server].compat
+}
+
+// exclude collects who of the roster is no candidate, and of those who would pair
+// why.
+func (p *phase) exclude(s *roster, q *Query, lined *load.Columns, pairs pairing, anyway bool) {
+	p.vetoed, p.out = p.vetoed[:0], p.out[:0]
+	for _, i := range s.draining {
+		if pairs.has(i) {
+			p.vetoed = append(p.vetoed, veto{i, VetoDraining})
+		}
+	}
+	passed := p.columns.loads.Passed
+	if anyway {
+		passed = nil
+	}
+	if len(q.Tried) == 0 && pairs.facts == nil {
+		for _, k := range passed {
+			p.veto(s, k, passedBy(lined.Slots[s.workers[k]], q.Now))
+		}
+		return
+	}
+	for k, i := range s.workers {
+		toPass := len(passed) > 0 && int(passed[0]) == k
+		if toPass {
+			passed = passed[1:]
+		}
+		switch {
+		case !pairs.has(i):
+			p.out = append(p.out, int32(k))
+		case len(q.Tried) > 0 && slices.Contains(q.Tried, lined.Slots[i].Key):
+			p.veto(s, int32(k), VetoTried)
+		case toPass:
+			p.veto(s, int32(k), passedBy(lined.Slots[i], q.Now))
+		}
+	}
+}
+
+// veto takes place k of the roster out.
+func (p *phase) veto(s *roster, k int32, why string) {
+	p.out = append(p.out, k)
+	p.vetoed = append(p.vetoed, veto{s.workers[k], why})
 }
 
 // passedBy is why an ejected worker is one.
@@ -312,26 +351,28 @@ func (r *Router) assign(q *Query, d *Decision, worker int, hit unit.Tokens, move
 // chance decides; NaN takes no part.
 func (r *Router) pick(cost []float64) (best, next int) {
 	best, next = None, None
+	lowest, second := math.Inf(1), math.Inf(1)
 	ties := 0
 	for i, v := range cost {
 		switch {
+		case v > second: // so are most
 		case math.IsNaN(v):
-		case best == None || v < cost[best]:
+		case best == None || v < lowest:
 			best, next, ties = i, best, 1
-		case v == cost[best]:
+			lowest, second = v, lowest
+		case v == lowest:
 			ties++
-			next = i
-		case next == None || v < cost[next]:
-			next = i
+			next, second = i, v
+		case next == None || v < second:
+			next, second = i, v
 		}
 	}
 	if ties < 2 {
 		return best, next
 	}
 	first := r.rng.IntN(ties)
-	second := (first + 1 + r.rng.IntN(ties-1)) % ties // another one
-	lowest := cost[best]
-	return nth(cost, lowest, first), nth(cost, lowest, second)
+	other := (first + 1 + r.rng.IntN(ties-1)) % ties // another one
+	return nth(cost, lowest, first), nth(cost, lowest, other)
 }
 
 // nth is the place of the n-th occurrence of v, which is there.

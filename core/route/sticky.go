@@ -71,31 +71,39 @@ func (p Sticky) withDefaults() Sticky {
 func (p Sticky) Score(q *Query, c *Columns, cost []float64) {
 	p = p.withDefaults()
 	n := max(float64(q.Prompt), 1)
-	idlest, longest := math.Inf(1), 0.0
-	for _, r := range c.Requests {
-		idlest = min(idlest, r)
-	}
+	idlest, mean, peak := survey(c)
+	longest := 0.0
 	for i, h := range c.Hit {
 		if h > longest && !p.crowded(c, i, idlest) {
 			longest = h
 		}
 	}
-	mean, peak := rates(c.Rate)
 	if peak == 0 {
 		peak = usualRate
 	}
 	tau := peak * p.MaxWait.Seconds()
+	hit, queued, requests, rate, share := c.Hit[:len(cost)], c.Queued[:len(cost)], c.Requests[:len(cost)], c.Rate[:len(cost)], c.Share[:len(cost)]
 	for i := range cost {
-		h := min(c.Hit[i], longest)
-		load := c.Queued[i] + p.RequestTokens*c.Requests[i]
-		again := min(p.Hold*(longest-h), tau)
-		cost[i] = load + n - longest + again + min(p.Balance, n-h)*c.Share[i]
-		if rate := c.Rate[i]; rate > 0 {
-			cost[i] *= mean / rate
+		h := hit[i]
+		if h > longest {
+			h = longest
+		}
+		again := p.Hold * (longest - h)
+		if again > tau {
+			again = tau
+		}
+		gain := n - h
+		if gain > p.Balance {
+			gain = p.Balance
+		}
+		v := queued[i] + p.RequestTokens*requests[i] + n - longest + again + gain*share[i]
+		if rate := rate[i]; rate > 0 && rate != mean {
+			v *= mean / rate
 		}
 		if p.crowded(c, i, idlest) {
-			cost[i] += behind
+			v += behind
 		}
+		cost[i] = v
 	}
 }
 
@@ -109,18 +117,25 @@ func (p Sticky) crowded(c *Columns, i int, idlest float64) bool {
 	return r >= idlest+p.Crowd && (2*c.Siblings[i] >= r || r > 4*(idlest+4))
 }
 
-// rates are the mean and the highest of the known ones; 0 when none is.
-func rates(column []float64) (mean, peak float64) {
+// survey finds the fewest requests, and the mean and the highest of the known
+// rates; 0 when none is.
+func survey(c *Columns) (idlest, mean, peak float64) {
+	idlest = math.Inf(1)
 	known := 0
-	for _, v := range column {
-		if v > 0 {
+	for i, r := range c.Requests {
+		if r < idlest {
+			idlest = r
+		}
+		if v := c.Rate[i]; v > 0 {
 			mean += v
-			peak = max(peak, v)
 			known++
+			if v > peak {
+				peak = v
+			}
 		}
 	}
 	if known > 0 {
 		mean /= float64(known)
 	}
-	return mean, peak
+	return idlest, mean, peak
 }

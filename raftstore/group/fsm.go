@@ -76,8 +76,8 @@ type adapter[R any] struct {
 // events is what an adapter tells of its work. All are set.
 type events struct {
 	applied    func(index uint64)
-	configured func(raft.Configuration)
-	restored   func(applied, label uint64, took time.Duration)
+	configured func(index uint64, c raft.Configuration)
+	restored   func(applied uint64, l label, took time.Duration)
 	persisted  func(bytes int64, took time.Duration)
 }
 
@@ -102,7 +102,9 @@ func (a *adapter[R]) Apply(l *raft.Log) any {
 // StoreConfiguration learns a committed configuration. That the adapter has this
 // method also lets the library label a snapshot with the configuration's index:
 // without it, an idle group refuses snapshots after each change of members.
-func (a *adapter[R]) StoreConfiguration(_ uint64, c raft.Configuration) { a.events.configured(c) }
+func (a *adapter[R]) StoreConfiguration(index uint64, c raft.Configuration) {
+	a.events.configured(index, c)
+}
 
 func (a *adapter[R]) advance(index uint64) {
 	if index > a.highest {
@@ -131,18 +133,18 @@ func (a *adapter[R]) Restore(r io.ReadCloser) error {
 	if a.stopped != nil {
 		return a.stopped
 	}
-	start, label := time.Now(), labelOf(r)
-	if a.starting.Load() && label+1 < a.floor {
-		return a.refuse(fmt.Errorf("%w: the snapshot ends with entry %d and the log begins with %d", ErrLogGap, label, a.floor))
+	start, l := time.Now(), labelOf(r)
+	if a.starting.Load() && l.index+1 < a.floor {
+		return a.refuse(fmt.Errorf("%w: the snapshot ends with entry %d and the log begins with %d", ErrLogGap, l.index, a.floor))
 	}
 	if err := a.fsm.Restore(r); err != nil {
 		return a.refuse(err)
 	}
 	a.barren++
 	applied := a.fsm.Applied()
-	a.advance(max(applied, label))
+	a.advance(max(applied, l.index))
 	a.applied.Store(applied)
-	a.events.restored(applied, label, time.Since(start))
+	a.events.restored(applied, l, time.Since(start))
 	if a.barren >= maxBarrenRestores {
 		a.stop("restore_loop", fmt.Errorf("%w: %d restores and none went beyond entry %d", ErrRestoreLoop, a.barren, a.highest))
 	}

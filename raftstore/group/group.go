@@ -144,11 +144,14 @@ type Group[R any] struct {
 	lowDisk   atomic.Bool
 	restoring sync.Mutex // held by Restore while the library is at it
 
-	passed  atomic.Uint64 // no entry up to it is still to be applied
-	leading atomic.Bool
-	ledTerm atomic.Uint64 // in which an entry of ours was committed
-	changes chan bool     // latest word of the library about leadership
-	gained  chan bool     // the same, behind the goroutine that always drains it
+	passed atomic.Uint64 // no entry up to it is still to be applied
+	// membersIndex is the entry of the committed members: the library keeps the
+	// number to itself.
+	membersIndex atomic.Uint64
+	leading      atomic.Bool
+	ledTerm      atomic.Uint64 // in which an entry of ours was committed
+	changes      chan bool     // latest word of the library about leadership
+	gained       chan bool     // the same, behind the goroutine that always drains it
 
 	faulted   chan struct{}
 	faultOnce sync.Once
@@ -199,10 +202,14 @@ func (g *Group[R]) adapt(fsm FSM[R]) *adapter[R] {
 		a.samples.digest = d.Digest
 	}
 	a.events = events{
-		applied:    func(i uint64) { g.metrics.applied.Set(float64(i)) },
-		configured: g.adjust,
-		restored: func(applied, label uint64, took time.Duration) {
-			raise(&g.passed, label)
+		applied: func(i uint64) { g.metrics.applied.Set(float64(i)) },
+		configured: func(index uint64, c raft.Configuration) {
+			g.membersIndex.Store(index)
+			g.adjust(c)
+		},
+		restored: func(applied uint64, l label, took time.Duration) {
+			raise(&g.passed, l.index)
+			g.membersIndex.Store(l.members)
 			g.metrics.applied.Set(float64(applied))
 			g.metrics.restoreSeconds.Observe(took.Seconds())
 			g.cfg.OnRestore(applied)

@@ -30,6 +30,8 @@ type counter struct {
 	mu      sync.Mutex
 	sum     uint64
 	applied uint64
+
+	unwilling atomic.Bool // to restore
 }
 
 var errPoison = errors.New("entry of the future")
@@ -52,6 +54,9 @@ func (c *counter) Snapshot() io.WriterTo {
 }
 
 func (c *counter) Restore(r io.Reader) error {
+	if c.unwilling.Load() {
+		return errPoison
+	}
 	var b [16]byte
 	if _, err := io.ReadFull(r, b[:]); err != nil {
 		return err
@@ -60,6 +65,19 @@ func (c *counter) Restore(r io.Reader) error {
 	defer c.mu.Unlock()
 	c.sum, c.applied = binary.LittleEndian.Uint64(b[:8]), binary.LittleEndian.Uint64(b[8:])
 	return nil
+}
+
+func (c *counter) Verify(r io.Reader) error {
+	if n, err := io.Copy(io.Discard, r); err != nil || n != 16 {
+		return errors.New("not a counter")
+	}
+	return nil
+}
+
+func (c *counter) Digest() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sum ^ c.applied<<32
 }
 
 func (c *counter) Applied() uint64 {

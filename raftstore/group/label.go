@@ -7,8 +7,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// labelling remembers, in what it opens, the index that a snapshot is labelled
-// with: the library does not tell it to the FSM that restores it.
+// labelling remembers, in what it opens, what a snapshot is labelled with:
+// the library does not tell it to the FSM that restores it.
 type labelling struct {
 	raft.SnapshotStore
 	forced *atomic.Bool // set while Group.Restore is under way
@@ -21,7 +21,7 @@ func (s labelling) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	meta, r, err := s.SnapshotStore.Open(id)
 	switch {
 	case err == nil:
-		return meta, labelled{r, meta.Index}, nil
+		return meta, labelled{r, label{meta.Index, meta.ConfigurationIndex}}, nil
 	case s.forced.Load():
 		return &raft.SnapshotMeta{ID: id}, unreadable{err}, nil
 	default:
@@ -34,21 +34,25 @@ type unreadable struct{ err error }
 func (u unreadable) Read([]byte) (int, error) { return 0, u.err }
 func (unreadable) Close() error               { return nil }
 
+// label is what the library knows a snapshot by: the last entry in it, and the
+// entry that made its members so.
+type label struct{ index, members uint64 }
+
 type labelled struct {
 	io.ReadCloser
-	index uint64
+	label label
 }
 
-// labelOf is the index of the snapshot that r reads, or 0 if it has no label.
-func labelOf(r io.ReadCloser) uint64 {
+// labelOf is the label of the snapshot that r reads, zero if it has none.
+func labelOf(r io.ReadCloser) label {
 	for {
 		switch v := r.(type) {
 		case labelled:
-			return v.index
+			return v.label
 		case interface{ WrappedReadCloser() io.ReadCloser }: // the library's, which counts bytes
 			r = v.WrappedReadCloser()
 		default:
-			return 0
+			return label{}
 		}
 	}
 }

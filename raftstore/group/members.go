@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -66,11 +67,14 @@ func (g *Group[R]) HasState() bool {
 }
 
 // Members lists the members as this node knows them, in the order they came,
-// and the entry that made them so: pass it to the changes below. A change may be
-// seen here before it is committed.
+// and the entry that made them so: pass it to the changes below, which then fail
+// if the members have changed since. Members may be seen here before they are
+// committed; the index is then still that of those before.
 func (g *Group[R]) Members() (index uint64, members []Member) {
-	f := g.raft.GetConfiguration()
-	return f.Index(), membersOf(f.Configuration())
+	// Loaded first: members that are newer than the index make a change fail, and
+	// an index that is newer than the members would let it through.
+	index = g.membersIndex.Load()
+	return index, membersOf(g.raft.GetConfiguration().Configuration())
 }
 
 func membersOf(c raft.Configuration) []Member {
@@ -147,7 +151,7 @@ func (g *Group[R]) changeError(err error, prevIndex uint64) error {
 	if g.store.Fault() != nil {
 		return g.proposeError(err)
 	}
-	if index, _ := g.Members(); prevIndex > 0 && index != prevIndex {
+	if prevIndex > 0 && strings.Contains(err.Error(), "configuration changed since") {
 		return fmt.Errorf("%w: %w", ErrMembersChanged, err)
 	}
 	return fmt.Errorf("%w: %w", ErrChangeRefused, err)

@@ -117,7 +117,7 @@ func Recover[R any](cfg RecoverConfig, fsm FSM[R]) error {
 // silence is events that nobody listens to.
 func silence() events {
 	return events{
-		applied: func(uint64) {}, configured: func(raft.Configuration) {},
-		restored: func(_, _ uint64, _ time.Duration) {}, persisted: func(int64, time.Duration) {},
+		applied: func(uint64) {}, configured: func(uint64, raft.Configuration) {},
+		restored: func(uint64, label, time.Duration) {}, persisted: func(int64, time.Duration) {},
 	}
 }

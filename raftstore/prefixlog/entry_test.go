@@ -89,7 +89,7 @@ func TestGoldenLogAndSnapshot(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lines = append(lines, hex.EncodeToString(e)+" "+fmt.Sprint(outcomes))
+		lines = append(lines, hex.EncodeToString(e)+" "+fmt.Sprintf("%v", outcomes))
 	}
 	log, snap := strings.Join(lines, "\n")+"\n", snapshotBytes(t, f)
 	logPath, snapPath := filepath.Join("testdata", "log-v1.hex"), filepath.Join("testdata", "snapshot-v1.bin")

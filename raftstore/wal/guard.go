@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"golang.org/x/sys/unix"
 )
 
 var (
@@ -16,6 +17,9 @@ var (
 	ErrStalled = errors.New("disk stalled")
 	// ErrFailed means that the store reported an error.
 	ErrFailed = errors.New("disk failed")
+	// ErrFull comes with ErrFailed when there was no room: free some, then start
+	// the process again.
+	ErrFull = errors.New("disk is full; free some space and start again")
 )
 
 // Guarded is a Store whose writes end by a deadline. After the first failure
@@ -162,12 +166,19 @@ func (g *Guarded) write(what string, f func() error) error {
 	select {
 	case err := <-done:
 		if err != nil {
-			return g.fail(fmt.Errorf("%w: %s: %w", ErrFailed, what, err))
+			return g.fail(fmt.Errorf("%w: %s: %w", ErrFailed, what, explain(err)))
 		}
 		return nil
 	case <-timer.C:
 		return g.fail(fmt.Errorf("%w: %s took longer than %v", ErrStalled, what, deadline))
 	}
+}
+
+func explain(err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return fmt.Errorf("%w: %w", ErrFull, err)
+	}
+	return err
 }
 
 func (g *Guarded) fail(err error) error {

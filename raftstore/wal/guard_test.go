@@ -3,12 +3,14 @@ package wal
 import (
 	"bytes"
 	"errors"
+	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
+	"golang.org/x/sys/unix"
 )
 
 // sickStore hangs or fails on request.
@@ -84,11 +86,11 @@ func TestHungWriteEndsByTheDeadline(t *testing.T) {
 }
 
 func TestFailedWriteEndsTheStoresUse(t *testing.T) {
-	full := errors.New("no space left on device")
+	full := &os.PathError{Op: "write", Path: "1.wal", Err: unix.ENOSPC}
 	sick := &sickStore{Store: Memory(), err: full}
 	trips := 0
 	g := Guard(sick, time.Minute, func(error) { trips++ })
-	if err := g.StoreLogs(entries()); !errors.Is(err, ErrFailed) || !errors.Is(err, full) {
+	if err := g.StoreLogs(entries()); !errors.Is(err, ErrFailed) || !errors.Is(err, ErrFull) || !errors.Is(err, full) {
 		t.Fatalf("StoreLogs = %v", err)
 	}
 	sick.err = nil
@@ -166,6 +168,49 @@ func TestProbeSync(t *testing.T) {
 	if !(SyncTimes{Median: 50 * time.Millisecond}).Slow() || (SyncTimes{Median: time.Millisecond, Worst: 9 * time.Millisecond}).Slow() {
 		t.Error("Slow is wrong")
 	}
+}
+
+func TestProbeOfAHungDiskEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		_, err := probeWithin(time.Second, t.TempDir(), func(*os.File) error {
+			<-hang
+			return nil
+		})
+		if !errors.Is(err, ErrStalled) {
+			t.Errorf("probe of a hung disk: %v", err)
+		}
+		close(hang)
+		synctest.Wait()
+	})
+}
+
+func TestProbeTellsAFailingSync(t *testing.T) {
+	if _, err := probeWithin(time.Minute, t.TempDir(), func(*os.File) error { return unix.EIO }); !errors.Is(err, unix.EIO) {
+		t.Errorf("probe = %v", err)
+	}
+}
+
+func TestFreeBytes(t *testing.T) {
+	if n, err := FreeBytes(t.TempDir()); err != nil || n == 0 {
+		t.Errorf("%d, %v", n, err)
+	}
+	if _, err := FreeBytes("/nonexistent"); err == nil {
+		t.Error("a missing directory has free space")
+	}
+}
+
+func TestDeadlineCanBeChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sick := &sickStore{Store: Memory(), hang: make(chan struct{})}
+		g := Guard(sick, time.Hour, func(error) {})
+		g.SetDeadline(time.Second)
+		start := time.Now()
+		if err := g.StoreLogs(entries()); !errors.Is(err, ErrStalled) || time.Since(start) != time.Second || g.Deadline() != time.Second {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		close(sick.hang)
+	})
 }
 
 func TestChecksumOfEntries(t *testing.T) {

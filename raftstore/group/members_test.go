@@ -1,0 +1,324 @@
+package group
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/raft"
+
+	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/raftstore/wal"
+)
+
+// join starts an empty member that is connected to the others and waits.
+func join(t *testing.T, members []*member, edit func(*Config)) []*member {
+	t.Helper()
+	id := strconv.Itoa(len(members))
+	_, net := raft.NewInmemTransport(raft.ServerAddress(id))
+	m := &member{fsm: &counter{}, store: &sickStore{Store: wal.Memory()}, net: net, reg: &measure.Registry{}}
+	members = append(slices.Clone(members), m)
+	connect(members, len(members)-1)
+	cfg := Config{
+		Name: "test", NodeID: id, Store: m.store, Snapshots: raft.NewInmemSnapshotStore(), Transport: net,
+		Registry: m.reg, SpoolDir: t.TempDir(),
+	}
+	if edit != nil {
+		edit(&cfg)
+	}
+	var err error
+	m.Group, err = Open(t.Context(), cfg, m.fsm)
+	must(t, err)
+	return members
+}
+
+func within(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestMembershipGrowsAndShrinks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members := join(t, nil, nil)
+		defer func() { closeAll(t, members) }()
+		first := members[0]
+		if first.HasState() {
+			t.Error("an empty member has state")
+		}
+		must(t, first.BootstrapNow(within(t, time.Second), []Server{{"0", "0"}}))
+		if err := first.BootstrapNow(within(t, time.Second), []Server{{"0", "0"}}); !errors.Is(err, ErrHasState) {
+			t.Errorf("bootstrapped twice: %v", err)
+		}
+		leader(t, members, 5*time.Second)
+		if d := first.store.deadline(first); d != deadlineAlone {
+			t.Errorf("write deadline alone: %v", d)
+		}
+		for range 2 {
+			members = join(t, members, nil)
+			id := strconv.Itoa(len(members) - 1)
+			index, _ := first.Members()
+			must(t, first.AddVoter(within(t, 5*time.Second), id, id, index))
+		}
+		members = join(t, members, func(c *Config) { c.Nonvoter = true })
+		index, _ := first.Members()
+		must(t, first.AddNonvoter(within(t, 5*time.Second), "3", "3", index))
+		if err := first.AddNonvoter(within(t, 5*time.Second), "4", "4", index); !errors.Is(err, ErrMembersChanged) {
+			t.Errorf("a change based on old members: %v", err)
+		}
+		if err := first.AddVoter(within(t, 5*time.Second), "9", "2", 0); !errors.Is(err, ErrChangeRefused) {
+			t.Errorf("an address twice: %v", err)
+		}
+		sum, err := apply(t, first, "abc", time.Second)
+		must(t, err)
+		time.Sleep(time.Second)
+		for i, m := range members {
+			_, got := m.Members()
+			want := []Member{{"0", "0", true}, {"1", "1", true}, {"2", "2", true}, {"3", "3", false}}
+			if d := cmp.Diff(want, got); d != "" || m.fsm.sum != sum {
+				t.Errorf("member %d has sum %d and members %s", i, m.fsm.sum, d)
+			}
+		}
+		if d := first.store.deadline(first); d != deadlineAmongOthers {
+			t.Errorf("write deadline of three: %v", d)
+		}
+		must(t, first.Demote(within(t, 5*time.Second), "2", 0), first.Remove(within(t, 5*time.Second), "3", 0))
+		if err := members[1].Remove(within(t, 5*time.Second), "2", 0); !errors.Is(err, ErrNotLeader) {
+			t.Errorf("a follower removed a member: %v", err)
+		}
+		must(t, first.Remove(within(t, 5*time.Second), "0", 0)) // the leader itself
+		next := leader(t, members[1:2], 5*time.Second)
+		_, got := next.Members()
+		if d := cmp.Diff([]Member{{"1", "1", true}, {"2", "2", false}}, got); d != "" {
+			t.Error(d)
+		}
+	})
+}
+
+func (s *sickStore) deadline(m *member) time.Duration { return m.Group.store.Deadline() }
+
+// A member that comes late gets a snapshot, and one that waits does not disturb.
+func TestLateMemberGetsASnapshot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members := cluster(t, 3, func(_ int, c *Config) { c.TrailingLogs, c.SampleEvery = 5, 10 })
+		defer func() { closeAll(t, members) }()
+		lead := leader(t, members, 5*time.Second)
+		for i := range 100 {
+			_, err := apply(t, lead, fmt.Sprint(i), time.Second)
+			must(t, err)
+		}
+		must(t, lead.Snapshot(within(t, 5*time.Second)))
+		restored := make(chan uint64, 10)
+		members = join(t, members, func(c *Config) {
+			c.Nonvoter, c.OnRestore, c.SampleEvery = true, func(i uint64) { restored <- i }, 10
+		})
+		late := members[3]
+		time.Sleep(5 * time.Second)
+		must(t, lead.AddNonvoter(within(t, 5*time.Second), "3", "3", 0))
+		index, err := lead.ReadIndex(within(t, time.Second))
+		must(t, err, late.WaitApplied(within(t, 5*time.Second), index))
+		if late.fsm.sum != lead.fsm.sum || <-restored == 0 {
+			t.Errorf("sum %d, want %d", late.fsm.sum, lead.fsm.sum)
+		}
+		for i := range 100 {
+			_, err := apply(t, lead, fmt.Sprint(i), time.Second)
+			must(t, err)
+		}
+		time.Sleep(time.Second)
+		compareSamples(t, members)
+	})
+}
+
+// compareSamples checks that members agree on the samples that they share.
+func compareSamples(t *testing.T, members []*member) {
+	t.Helper()
+	byIndex := map[uint64]uint64{}
+	for i, m := range members {
+		samples := m.Samples()
+		if len(samples) < 5 || len(samples) > keptSamples {
+			t.Errorf("member %d has %d samples", i, len(samples))
+		}
+		for _, s := range samples {
+			if want, ok := byIndex[s.Index]; ok && want != s.Digest {
+				t.Errorf("member %d differs at %d", i, s.Index)
+			}
+			byIndex[s.Index] = s.Digest
+		}
+	}
+	if len(byIndex) > keptSamples {
+		t.Errorf("members sampled at %d different entries", len(byIndex))
+	}
+}
+
+func TestTransfer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members := cluster(t, 3, nil)
+		defer closeAll(t, members)
+		lead := leader(t, members, 5*time.Second)
+		for i, m := range members {
+			if m == lead {
+				continue
+			}
+			if err := m.Transfer(within(t, time.Second), "0"); !errors.Is(err, ErrNotLeader) {
+				t.Errorf("a follower handed over: %v", err)
+			}
+			lead = leader(t, members, 5*time.Second)
+			if lead == m {
+				continue
+			}
+			start := time.Now()
+			must(t, lead.Transfer(within(t, 5*time.Second), strconv.Itoa(i)))
+			if got := leader(t, without(members, lead), time.Second); got != m {
+				t.Errorf("%d leads", slices.Index(members, got))
+			}
+			t.Logf("handed over in %v", time.Since(start))
+			if _, err := apply(t, m, "x", time.Second); err != nil {
+				t.Error(err)
+			}
+			lead = m
+		}
+		if err := lead.Transfer(within(t, time.Second), "nobody"); !errors.Is(err, ErrNoSuchMember) {
+			t.Errorf("handed over to nobody: %v", err)
+		}
+		must(t, lead.Transfer(within(t, 5*time.Second), ""))
+	})
+}
+
+// A leader that was cut off must not serve a linearizable read, though it still
+// believes to lead.
+func TestReadIndexOfADeposedLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members := cluster(t, 3, nil)
+		defer closeAll(t, members)
+		old := leader(t, members, 5*time.Second)
+		index, err := old.ReadIndex(within(t, time.Second))
+		must(t, err, old.WaitApplied(within(t, time.Second), index))
+		isolate(members, slices.Index(members, old))
+		if _, err := old.ReadIndex(within(t, 10*time.Second)); !errors.Is(err, ErrNotLeader) {
+			t.Errorf("ReadIndex of a leader without followers: %v", err)
+		}
+		next := leader(t, without(members, old), 5*time.Second)
+		_, err = apply(t, next, "abc", time.Second)
+		must(t, err)
+		index, err = next.ReadIndex(within(t, time.Second))
+		must(t, err, next.WaitApplied(within(t, time.Second), index))
+		connect(members, slices.Index(members, old))
+		must(t, old.WaitApplied(within(t, 10*time.Second), index))
+		if old.fsm.sum != 3 {
+			t.Errorf("sum %d", old.fsm.sum)
+		}
+		if _, err := old.ReadIndex(within(t, time.Second)); !errors.Is(err, ErrNotLeader) {
+			t.Errorf("ReadIndex of a follower: %v", err)
+		}
+	})
+}
+
+// The last entries may be none of the FSM's: waiting for them ends all the same.
+func TestWaitAppliedPassesOtherEntries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members := cluster(t, 3, nil)
+		defer closeAll(t, members)
+		lead := leader(t, members, 5*time.Second)
+		_, err := apply(t, lead, "abc", time.Second)
+		must(t, err)
+		for range 3 {
+			must(t, lead.Barrier(within(t, time.Second)))
+		}
+		index, err := lead.ReadIndex(within(t, time.Second))
+		must(t, err)
+		if index <= lead.Applied() {
+			t.Fatalf("commit %d, applied %d: no barrier is behind", index, lead.Applied())
+		}
+		for _, m := range members {
+			must(t, m.WaitApplied(within(t, time.Second), index))
+		}
+		if err := lead.WaitApplied(within(t, time.Second), index+1); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("waited for an entry that does not exist: %v", err)
+		}
+		if id, _, term := members[0].Leader(); id == "" || term == 0 || members[0].CommitIndex() < index || time.Since(members[0].LastContact()) > time.Second {
+			t.Errorf("leader %q of term %d, commit %d", id, term, members[0].CommitIndex())
+		}
+	})
+}
+
+func TestSaveAndRestore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members := cluster(t, 3, func(_ int, c *Config) { c.SpoolDir = t.TempDir() })
+		defer closeAll(t, members)
+		lead := leader(t, members, 5*time.Second)
+		_, err := apply(t, lead, "abc", time.Second)
+		must(t, err)
+		meta, r, err := lead.SaveSnapshot(within(t, time.Second))
+		must(t, err)
+		saved, err := io.ReadAll(r)
+		must(t, err, r.Close())
+		if meta.Size != int64(len(saved)) || len(meta.Members) != 3 || meta.Index == 0 {
+			t.Errorf("%+v of %d bytes", meta, len(saved))
+		}
+		for range 5 { // more often than a loop would be allowed
+			_, err = apply(t, lead, "to be undone", time.Second)
+			must(t, err, lead.Restore(within(t, 10*time.Second), meta, bytes.NewReader(saved)))
+		}
+		time.Sleep(time.Second)
+		for i, m := range members {
+			if m.fsm.sum != 3 || m.Fault() != nil {
+				t.Errorf("member %d has sum %d, fault %v", i, m.fsm.sum, m.Fault())
+			}
+		}
+		if err := lead.Restore(within(t, 10*time.Second), meta, bytes.NewReader(saved[1:])); !errors.Is(err, ErrBadSnapshot) {
+			t.Errorf("a damaged snapshot: %v", err)
+		}
+		if err := without(members, lead)[0].Restore(within(t, time.Second), meta, bytes.NewReader(saved)); !errors.Is(err, ErrNotLeader) {
+			t.Errorf("restored at a follower: %v", err)
+		}
+		if sum, err := apply(t, lead, "de", time.Second); err != nil || sum != 5 {
+			t.Error(sum, err)
+		}
+	})
+}
+
+// The library panics when what it was told to restore cannot be restored.
+func TestAForcedRestoreThatFailsStopsTheGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members := cluster(t, 3, func(_ int, c *Config) { c.SpoolDir = t.TempDir() })
+		defer closeAll(t, members)
+		lead := leader(t, members, 5*time.Second)
+		_, err := apply(t, lead, "abc", time.Second)
+		must(t, err)
+		meta, r, err := lead.SaveSnapshot(within(t, time.Second))
+		must(t, err)
+		lead.fsm.unwilling.Store(true)
+		if err := lead.Restore(within(t, 10*time.Second), meta, r); !errors.Is(err, ErrAmbiguous) {
+			t.Errorf("Restore = %v", err)
+		}
+		waitFault(t, lead)
+		if !errors.Is(lead.Fault(), errPoison) {
+			t.Errorf("fault %v", lead.Fault())
+		}
+		next := leader(t, without(members, lead), 10*time.Second)
+		if sum, err := apply(t, next, "de", time.Second); err != nil || sum != 5 {
+			t.Error(sum, err)
+		}
+	})
+}
+
+// An idle group must be able to write a snapshot after its members changed.
+func TestSnapshotAfterAChangeOfMembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members := cluster(t, 3, nil)
+		defer closeAll(t, members)
+		lead := leader(t, members, 5*time.Second)
+		_, err := apply(t, lead, "abc", time.Second)
+		must(t, err, lead.AddNonvoter(within(t, time.Second), "7", "7", 0))
+		must(t, lead.Snapshot(within(t, time.Second)))
+	})
+}

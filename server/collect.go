@@ -91,6 +91,17 @@ func (c *collector) adjust() {
 	}
 }
 
+// tighten is Go's own pace from now until the next collection: the heap is about
+// to grow by more than the last one knew of.
+func (c *collector) tighten() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.users > 0 && c.percent > goPercent {
+		debug.SetGCPercent(goPercent)
+		c.percent = goPercent
+	}
+}
+
 // percentFor is the percentage for a heap of which live bytes live, stacks
 // included.
 func percentFor(live uint64) int {

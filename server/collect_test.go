@@ -46,6 +46,10 @@ func TestPaceFollowsTheHeap(t *testing.T) {
 	reach("a large heap", func(p int) bool { return p == goPercent })
 	runtime.KeepAlive(held)
 	reach("a small heap again", func(p int) bool { return p > 2*goPercent })
+	c.tighten()
+	if p := percent(); p != goPercent {
+		t.Errorf("%d %% before a large body", p)
+	}
 	c.end()
 	c.end()
 	if now := debug.SetGCPercent(77); now != 77 {

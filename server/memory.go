@@ -41,6 +41,13 @@ func newMemory(requests *tracker) *memory {
 	return &memory{requests: requests, free: debug.FreeOSMemory, due: make(chan struct{}, 1), stop: make(chan struct{})}
 }
 
+// began says that a request with a body of n bytes, if that is known, has come.
+func (m *memory) began(n unit.Bytes) {
+	if n >= largeBody {
+		pace.tighten()
+	}
+}
+
 // ended says that a request with a body of n bytes is over.
 func (m *memory) ended(n unit.Bytes) {
 	if n < largeBody || m.freed.Add(int64(n)) < freedBodies {

@@ -161,6 +161,7 @@ func (s *Server) Handler() http.Handler { return s.http.Handler }
 func (s *Server) count(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.requests.enter()
+		s.memory.began(unit.Bytes(r.ContentLength))
 		defer func() {
 			s.requests.leave()
 			s.memory.ended(unit.Bytes(r.ContentLength))

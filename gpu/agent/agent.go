@@ -40,6 +40,8 @@ type Agent struct {
 	registered bool // the planner is believed to know the epoch
 	superseded bool // another incarnation had the id when last heard
 	every      time.Duration
+	ttl        time.Duration // of the lease
+	held       time.Time     // when it was last granted or renewed
 	failures   int
 	cause      string // of the failure last logged
 	clusterID  string
@@ -56,7 +58,7 @@ func New(cfg Config) (*Agent, error) {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	a := &Agent{
-		cfg: cfg, planners: p, every: defaultRenewEvery,
+		cfg: cfg, planners: p, every: defaultRenewEvery, ttl: defaultLeaseTTL,
 		told: make(chan struct{}), wake: make(chan struct{}, 1),
 		stop: make(chan struct{}), ended: make(chan struct{}),
 	}
@@ -144,11 +146,15 @@ func (a *Agent) speak(ctx context.Context) error {
 	return nil
 }
 
-// backoff doubles with each failure. A registered worker waits no longer than
-// its renewal period, so that its lease survives a planner that comes back.
+// backoff doubles with each failure. While the lease may still run, the pauses
+// stay short, so that a new leader is found as soon as there is one; then a
+// registered worker waits no longer than its renewal period.
 func (a *Agent) backoff() time.Duration {
 	limit := a.cfg.MaxBackoff
-	if a.registered {
+	switch {
+	case a.registered && time.Since(a.held) < a.ttl:
+		limit = min(limit, a.every, leaseBackoff)
+	case a.registered:
 		limit = min(limit, a.every)
 	}
 	d := a.cfg.MinBackoff << min(a.failures-1, 20)
@@ -167,7 +173,7 @@ func (a *Agent) register(ctx context.Context) error {
 	// were given one id must not take it from each other for ever.
 	req := &control.RegisterRequest{Worker: control.FromWorker(&w), IfAbsent: a.superseded}
 	var resp *control.RegisterResponse
-	err := a.planners.each(ctx, func(ctx context.Context, c rpc.ControlClient) (err error) {
+	err := a.planners.each(ctx, callTimeout, func(ctx context.Context, c rpc.ControlClient) (err error) {
 		resp, err = c.Register(ctx, req)
 		return err
 	})
@@ -180,7 +186,7 @@ func (a *Agent) register(ctx context.Context) error {
 		return errors.New("planner granted no epoch")
 	}
 	a.superseded, a.registered = false, true
-	a.setTimes(resp.GetRenewEveryMs())
+	a.setTimes(resp.GetRenewEveryMs(), resp.GetLeaseTtlMs())
 	a.setEpoch(fleet.Epoch(resp.GetEpoch()))
 	a.noteCluster(resp.GetClusterId())
 	if w.Draining {
@@ -192,14 +198,14 @@ func (a *Agent) register(ctx context.Context) error {
 func (a *Agent) renew(ctx context.Context) error {
 	req := &control.RenewRequest{Id: string(a.cfg.Worker.ID), Epoch: a.epoch.Load(), Stats: control.FromStats(a.cfg.Stats())}
 	var resp *control.RenewResponse
-	err := a.planners.each(ctx, func(ctx context.Context, c rpc.ControlClient) (err error) {
+	err := a.planners.each(ctx, a.renewTimeout(), func(ctx context.Context, c rpc.ControlClient) (err error) {
 		resp, err = c.Renew(ctx, req)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	a.setTimes(resp.GetRenewEveryMs())
+	a.setTimes(resp.GetRenewEveryMs(), resp.GetLeaseTtlMs())
 	switch resp.GetState() {
 	case control.LeaseState_LEASE_STATE_HELD:
 		if resp.GetDraining() {
@@ -228,7 +234,7 @@ func (a *Agent) tellDraining(ctx context.Context) error {
 	default:
 	}
 	req := &control.DrainRequest{Id: string(a.cfg.Worker.ID), Epoch: a.epoch.Load()}
-	err := a.planners.each(ctx, func(ctx context.Context, c rpc.ControlClient) error {
+	err := a.planners.each(ctx, callTimeout, func(ctx context.Context, c rpc.ControlClient) error {
 		_, err := c.Drain(ctx, req)
 		return err
 	})
@@ -251,10 +257,23 @@ func (a *Agent) askedToDrain() {
 	}
 }
 
-func (a *Agent) setTimes(everyMS int64) {
+// setTimes takes what a planner says of the lease that it has just granted or
+// renewed.
+func (a *Agent) setTimes(everyMS, ttlMS int64) {
+	a.held = time.Now()
 	if everyMS > 0 {
-		a.every = min(time.Duration(everyMS)*time.Millisecond, time.Minute)
+		a.every = time.Duration(min(everyMS, time.Minute.Milliseconds())) * time.Millisecond
 	}
+	if ttlMS > 0 {
+		a.ttl = time.Duration(min(ttlMS, time.Hour.Milliseconds())) * time.Millisecond
+	}
+}
+
+// renewTimeout bounds a renewal at one planner. All planners together get half a
+// TTL, so that one which accepts calls and never answers is left, and another
+// found, before the lease ends.
+func (a *Agent) renewTimeout() time.Duration {
+	return min(max(a.ttl/time.Duration(2*a.planners.len()), minRenewTimeout), callTimeout)
 }
 
 func (a *Agent) setEpoch(e fleet.Epoch) {
@@ -339,7 +358,7 @@ func (a *Agent) leave(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
 	req := &control.LeaveRequest{Id: string(a.cfg.Worker.ID), Epoch: epoch}
-	err := a.planners.each(ctx, func(ctx context.Context, c rpc.ControlClient) error {
+	err := a.planners.each(ctx, callTimeout, func(ctx context.Context, c rpc.ControlClient) error {
 		_, err := c.Leave(ctx, req)
 		return err
 	})
@@ -351,8 +370,9 @@ func (a *Agent) leave(ctx context.Context) error {
 }
 
 // OpenFeed opens a stream for the worker's KV events at the planner that
-// answered last. Whether it still leads, the stream's first answer tells. The
-// stream ends with ctx.
+// answered last. Whether it takes them, the stream's first answer tells. The
+// stream ends with ctx, and with [ErrMoved] when the worker goes over to another
+// planner.
 func (a *Agent) OpenFeed(ctx context.Context) (rpc.Control_FeedClient, error) {
 	stream, err := a.planners.feed(ctx)
 	if err != nil {

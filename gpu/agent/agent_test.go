@@ -39,6 +39,9 @@ type script struct {
 	calls    []string
 	register *control.RegisterRequest // the last
 	renewal  *control.RenewRequest    // the last
+	ttlMS    int64
+	stalled  bool // calls are accepted and never answered
+	feeds    int  // open
 }
 
 func newScript(epoch uint64) *script {
@@ -67,18 +70,43 @@ func (s *script) note(call string) error {
 	return s.fail
 }
 
-func (s *script) Register(_ context.Context, r *control.RegisterRequest) (*control.RegisterResponse, error) {
+// stall keeps a call for as long as its caller waits, if the script says so.
+func (s *script) stall(ctx context.Context) {
+	s.mu.Lock()
+	stalled := s.stalled
+	s.mu.Unlock()
+	if stalled {
+		<-ctx.Done()
+	}
+}
+
+func (s *script) Feed(stream grpc.BidiStreamingServer[control.FeedRequest, control.FeedResponse]) error {
+	s.edit(func(s *script) { s.feeds++ })
+	defer s.edit(func(s *script) { s.feeds-- })
+	<-stream.Context().Done()
+	return nil
+}
+
+func (s *script) open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.feeds
+}
+
+func (s *script) Register(ctx context.Context, r *control.RegisterRequest) (*control.RegisterResponse, error) {
+	s.stall(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.register = r
-	return &control.RegisterResponse{Epoch: s.epoch, ClusterId: "c", RenewEveryMs: 10}, s.note("register")
+	return &control.RegisterResponse{Epoch: s.epoch, ClusterId: "c", RenewEveryMs: 10, LeaseTtlMs: s.ttlMS}, s.note("register")
 }
 
-func (s *script) Renew(_ context.Context, r *control.RenewRequest) (*control.RenewResponse, error) {
+func (s *script) Renew(ctx context.Context, r *control.RenewRequest) (*control.RenewResponse, error) {
+	s.stall(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.renewal = r
-	return &control.RenewResponse{State: s.state, RenewEveryMs: 10, Draining: s.draining}, s.note("renew")
+	return &control.RenewResponse{State: s.state, RenewEveryMs: 10, LeaseTtlMs: s.ttlMS, Draining: s.draining}, s.note("renew")
 }
 
 func (s *script) Drain(context.Context, *control.DrainRequest) (*control.DrainResponse, error) {

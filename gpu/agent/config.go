@@ -41,9 +41,14 @@ const (
 	defaultMinBackoff = 100 * time.Millisecond
 	defaultMaxBackoff = 5 * time.Second
 	defaultRenewEvery = time.Second
-	// callTimeout bounds one attempt at one planner.
-	callTimeout = 2 * time.Second
-	maxPlanners = 64
+	defaultLeaseTTL   = 3 * time.Second // until a planner says
+	// leaseBackoff is the longest pause while the lease may still run.
+	leaseBackoff = 200 * time.Millisecond
+	// callTimeout bounds one attempt at one planner, a renewal's less: see
+	// Agent.renewTimeout.
+	callTimeout     = 2 * time.Second
+	minRenewTimeout = 50 * time.Millisecond
+	maxPlanners     = 64
 )
 
 func (c Config) withDefaults() Config {

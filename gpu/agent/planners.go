@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -22,11 +22,21 @@ import (
 	"github.com/yardmaster/yardmaster/core/wire/control/rpc"
 )
 
-// planners are the connections to all planners, made when first used.
+// ErrMoved means that a feed was ended because the worker has gone over to
+// another planner: the one of the feed did not answer any more.
+var ErrMoved = errors.New("the worker went over to another planner")
+
+// planners are the connections to all planners, made when first used. They are
+// safe for concurrent use.
 type planners struct {
 	conns   []*grpc.ClientConn
 	clients []rpc.ControlClient
-	current atomic.Uint32 // the one that answered last
+
+	mu      sync.Mutex
+	current int // the one that answered last
+	// tenure ends when another becomes current, and what depends on it with it.
+	tenure    context.Context
+	endTenure context.CancelCauseFunc
 }
 
 func dial(cfg *Config) (*planners, error) {
@@ -57,19 +67,46 @@ func dial(cfg *Config) (*planners, error) {
 		p.conns = append(p.conns, conn)
 		p.clients = append(p.clients, rpc.NewControlClient(conn))
 	}
+	p.begin(0)
 	return p, nil
 }
 
+func (p *planners) len() int { return len(p.conns) }
+
+// begin makes n current. The caller holds mu or is the only one.
+func (p *planners) begin(n int) {
+	p.current = n
+	p.tenure, p.endTenure = context.WithCancelCause(context.Background())
+}
+
+// now is the current planner and its tenure.
+func (p *planners) now() (int, context.Context) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.current, p.tenure
+}
+
+// answered notes that planner n gave an answer.
+func (p *planners) answered(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n != p.current {
+		p.endTenure(ErrMoved)
+		p.begin(n)
+	}
+}
+
 // each calls f with one planner after the other, beginning with the one that
-// answered last, until one gives an answer that another would give too.
-func (p *planners) each(ctx context.Context, f func(context.Context, rpc.ControlClient) error) error {
-	first := p.current.Load()
+// answered last, until one gives an answer that another would give too. Each
+// call has the timeout.
+func (p *planners) each(ctx context.Context, timeout time.Duration, f func(context.Context, rpc.ControlClient) error) error {
+	first, _ := p.now()
 	var errs []error
-	for i := range uint32(len(p.clients)) {
-		n := (first + i) % uint32(len(p.clients))
-		err := attempt(ctx, p.clients[n], f)
+	for i := range p.clients {
+		n := (first + i) % len(p.clients)
+		err := attempt(ctx, timeout, p.clients[n], f)
 		if err == nil || definite(err) {
-			p.current.Store(n)
+			p.answered(n)
 			return err
 		}
 		errs = append(errs, &plannerError{p.conns[n].Target(), err})
@@ -80,33 +117,43 @@ func (p *planners) each(ctx context.Context, f func(context.Context, rpc.Control
 	return errors.Join(errs...)
 }
 
-// feed opens a stream at the planner that answered last.
+// feed opens a stream at the planner that answered last, for as long as it is
+// that, or until ctx ends.
 func (p *planners) feed(ctx context.Context) (rpc.Control_FeedClient, error) {
-	n := p.current.Load()
-	stream, err := p.clients[n].Feed(ctx)
+	n, tenure := p.now()
+	own, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(tenure, func() { cancel(ErrMoved) }) //nolint:contextcheck // a second end, beside ctx's
+	context.AfterFunc(ctx, func() { stop() })
+	stream, err := p.clients[n].Feed(own)
 	if err != nil {
+		stop()
+		cancel(err)
 		return nil, &plannerError{p.conns[n].Target(), err}
 	}
-	return feed{stream, p.conns[n].Target()}, nil
+	return feed{stream, p.conns[n].Target(), own}, nil
 }
 
-// feed is a stream whose errors name its planner.
+// feed is a stream whose errors name its planner, or say that it was left.
 type feed struct {
 	rpc.Control_FeedClient
 	target string
+	own    context.Context //nolint:containedctx // of the stream, whose end it explains
 }
 
 // Recv is the stream's.
 func (f feed) Recv() (*control.FeedResponse, error) {
 	m, err := f.Control_FeedClient.Recv()
+	if err != nil && errors.Is(context.Cause(f.own), ErrMoved) {
+		err = ErrMoved
+	}
 	if err != nil {
 		err = &plannerError{f.target, err}
 	}
 	return m, err
 }
 
-func attempt(ctx context.Context, c rpc.ControlClient, f func(context.Context, rpc.ControlClient) error) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+func attempt(ctx context.Context, timeout time.Duration, c rpc.ControlClient, f func(context.Context, rpc.ControlClient) error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return f(ctx, c)
 }
@@ -143,6 +190,11 @@ func definite(err error) bool {
 }
 
 func (p *planners) close() error {
+	p.mu.Lock()
+	if p.endTenure != nil { // nil where dialling failed
+		p.endTenure(ErrMoved)
+	}
+	p.mu.Unlock()
 	var errs []error
 	for _, c := range p.conns {
 		errs = append(errs, c.Close())

@@ -1,16 +1,31 @@
 package load
 
-import "sync/atomic"
+import (
+	"sync/atomic"
 
-// Changes reads what changed of a table's own numbers, for one reader at a time.
-// It costs the slots nothing while it is closed, and little while it is open:
-// a slot that changes puts itself on a list, once until it is read.
+	"github.com/yardmaster/yardmaster/core/fleet"
+)
+
+// Changes reads what changed of a table's own numbers, for one reader at a time,
+// who tells it to the leader and hears what the leader has taken in. It costs the
+// slots nothing while it is closed, and little while it is open: a slot that
+// changes puts itself on a list, once until it is read.
 type Changes struct {
 	table *Table
 	open  atomic.Bool
 	head  atomic.Pointer[Slot]
 	ready chan struct{}
+	alike atomic.Int64 // see Slot.guess
+
+	// What follows is guarded by the table's lock.
+	told [flight]Vector // by number, what the leader has not heard yet
+	read uint64         // vectors read since the last whole one, which is the first
+	done uint64         // of them, how many the leader has heard
 }
+
+// flight is the most vectors that were read and not heard. Beyond them changes
+// wait, and come together.
+const flight = 64
 
 // mark is a slot's place on the list of those that changed.
 type mark struct {
@@ -37,18 +52,8 @@ func (c *Changes) Close() {
 // have one too.
 func (c *Changes) Ready() <-chan struct{} { return c.ready }
 
-// Take replaces v's content by the slots that changed since they were last read.
-func (c *Changes) Take(v *Vector) {
-	v.Reset()
-	c.drain(func(s *Slot) {
-		if v.Len() < MaxWorkers {
-			v.Add(uint64(s.Key.Epoch), s.own())
-		}
-	})
-}
-
 // Whole replaces v's content by all slots that have something. Slots that change
-// meanwhile are in the next Take.
+// meanwhile are in the next Take. It begins the count of vectors anew.
 func (c *Changes) Whole(v *Vector) {
 	v.Reset()
 	v.Whole = true
@@ -60,6 +65,56 @@ func (c *Changes) Whole(v *Vector) {
 			v.Add(uint64(s.Key.Epoch), own)
 		}
 	}
+	c.read, c.done = 0, 0
+	c.keep(v)
+}
+
+// Take replaces v's content by the slots that changed since they were last read.
+// waits reports whether it took none because too much was not heard yet.
+func (c *Changes) Take(v *Vector) (waits bool) {
+	v.Reset()
+	c.table.mu.Lock()
+	defer c.table.mu.Unlock()
+	if c.read-c.done >= flight {
+		return true
+	}
+	c.drain(func(s *Slot) {
+		if v.Len() < MaxWorkers {
+			v.Add(uint64(s.Key.Epoch), s.own())
+		}
+	})
+	if v.Len() > 0 {
+		c.keep(v)
+	}
+	return false
+}
+
+func (c *Changes) keep(v *Vector) {
+	c.told[c.read%flight].copy(v)
+	c.read++
+}
+
+// Heard says that the leader has taken in the first n vectors that were not empty,
+// counted from the whole one on, and how many gateways it adds up. It is said
+// after SetOthers of the same message.
+func (c *Changes) Heard(n uint64, gateways int) {
+	c.table.mu.Lock()
+	defer c.table.mu.Unlock()
+	m := &c.table.others
+	for n = min(n, c.read); c.done < n; c.done++ {
+		v := &c.told[c.done%flight]
+		if v.Whole {
+			for _, s := range m.slots {
+				m.saw(s, Counts{})
+			}
+		}
+		for i := range v.Epoch {
+			if s := m.slots[fleet.Epoch(v.Epoch[i])]; s != nil {
+				m.saw(s, v.At(i))
+			}
+		}
+	}
+	c.alike.Store(m.alike(gateways))
 }
 
 // drain takes all slots off the list. A slot may be listed again from the moment

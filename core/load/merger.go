@@ -233,6 +233,7 @@ func (x *Member) set(row int, c Counts) {
 	}
 	m.total[row] = m.total[row].minus(old).plus(c)
 	x.own[row] = c
+	x.signal() // that its word was taken in is news to it too
 	for _, other := range m.members {
 		if other != x {
 			other.pend(row)
@@ -255,7 +256,8 @@ func (x *Member) signal() {
 	}
 }
 
-// Ready has a value when there is something to take, or the member was replaced.
+// Ready has a value when there is something to take, the member's own word was
+// taken in, or the member was replaced.
 // Other times it may have one too.
 func (x *Member) Ready() <-chan struct{} { return x.ready }
 

@@ -33,6 +33,7 @@ func (c *Columns) Read(workers []int32, now time.Time, l *Loads) {
 	l.reset(n)
 	inFlight, requests, queued, context, assigned := l.InFlight[:n], l.Requests[:n], l.Queued[:n], l.Context[:n], l.Assigned[:n]
 	slots, ns := c.Slots, now.UnixNano()
+	alike := c.alike()
 	for k, i := range workers {
 		s := slots[i]
 		own, others := int64(s.InFlight()), int64(s.Others())
@@ -40,6 +41,12 @@ func (c *Columns) Read(workers []int32, now time.Time, l *Loads) {
 		requests[k] = float64(own + others + s.heard.foreign.Load())
 		queued[k] = float64(s.prompt.Load() + s.others.prompt.Load())
 		context[k] = float64(s.context.Load() + s.others.context.Load())
+		if alike > 0 {
+			g := s.guess(alike)
+			requests[k] += float64(g.requests)
+			queued[k] += float64(g.prompt)
+			context[k] += float64(g.context)
+		}
 		assigned[k] = s.Assigned()
 		if s.noteworthy(own+others, ns) && s.PassedBy(now) {
 			l.Passed = append(l.Passed, int32(k))

@@ -39,6 +39,7 @@ type Slot struct {
 	assigned atomic.Uint64 // bits of a float64
 	heard    heard
 	others   others
+	seen     seen
 	ejected  ejection
 	health   health
 	Key      Key
@@ -55,7 +56,7 @@ func (s *Slot) InFlight() int { return s.Requests(Prefill) + s.Requests(Decode) 
 // QueuedPrompt is the uncached prompt tokens that gateways sent and that are not
 // known to be computed: this one's as of now, the others' as last told.
 func (s *Slot) QueuedPrompt() unit.Tokens {
-	return unit.Tokens(s.prompt.Load() + s.others.prompt.Load())
+	return unit.Tokens(s.prompt.Load() + s.others.prompt.Load() + s.guessNow().prompt)
 }
 
 // Context is the tokens of KV that gateways' requests in flight have added to
@@ -63,7 +64,7 @@ func (s *Slot) QueuedPrompt() unit.Tokens {
 // told. A prefix that several requests of a gateway share is counted for the one
 // that computed it.
 func (s *Slot) Context() unit.Tokens {
-	return unit.Tokens(s.context.Load() + s.others.context.Load())
+	return unit.Tokens(s.context.Load() + s.others.context.Load() + s.guessNow().context)
 }
 
 // Work is what a request brings to a worker.
@@ -181,4 +182,6 @@ func (s *Slot) Unheard() {
 // other gateways as last told, and those that the worker had beyond when it last
 // spoke. Added to InFlight it is the worker's load as far as known: what was sent
 // since counts at once, and no request counts twice.
-func (s *Slot) Foreign() int { return int(s.heard.foreign.Load()) + s.Others() }
+func (s *Slot) Foreign() int {
+	return int(s.heard.foreign.Load()+s.guessNow().requests) + s.Others()
+}

@@ -65,6 +65,13 @@ func (v *Vector) Add(epoch uint64, c Counts) {
 	v.Prompt, v.Context = append(v.Prompt, c.Prompt), append(v.Context, c.Context)
 }
 
+func (v *Vector) copy(from *Vector) {
+	v.Whole = from.Whole
+	v.Epoch = append(v.Epoch[:0], from.Epoch...)
+	v.Prefill, v.Decode = append(v.Prefill[:0], from.Prefill...), append(v.Decode[:0], from.Decode...)
+	v.Prompt, v.Context = append(v.Prompt[:0], from.Prompt...), append(v.Context[:0], from.Context...)
+}
+
 // At is what the vector says of Epoch[i].
 func (v *Vector) At(i int) Counts {
 	return Counts{v.Prefill[i], v.Decode[i], v.Prompt[i], v.Context[i]}

@@ -89,7 +89,7 @@ func NewLink(cfg LinkConfig) (*Link, error) {
 		sent:     cfg.Registry.Counter(measure.HubMessages, "gateway", "sent"),
 		received: cfg.Registry.Counter(measure.HubMessages, "gateway", "received"),
 	}
-	l.fresh = newSilence(cfg.Clock, patience, l.forget)
+	l.fresh = newSilence(cfg.Clock, l.forget)
 	return l, nil
 }
 
@@ -211,8 +211,9 @@ func (l *Link) end(s *session) (joined bool) {
 	return s.joined
 }
 
-// take brings in what the leader said in session s.
-func (l *Link) take(s *session, others *load.Vector, gateways int) {
+// take brings in what the leader said in session s: what the others have, if that
+// changed, and how many words of this gateway it has heard.
+func (l *Link) take(s *session, others *load.Vector, heard uint64, gateways int) {
 	l.mu.Lock()
 	current := l.session == s
 	if current {
@@ -220,6 +221,7 @@ func (l *Link) take(s *session, others *load.Vector, gateways int) {
 		if others != nil {
 			l.cfg.Table.SetOthers(others)
 		}
+		l.cfg.Table.Changes().Heard(heard, gateways)
 		l.gateways.Set(float64(gateways))
 	}
 	l.mu.Unlock()
@@ -251,11 +253,14 @@ func (l *Link) lead(ctx context.Context) error {
 	changes.Whole(&own)
 	p := newPace(l.cfg.Clock)
 	defer p.stop()
-	told := false
+	told, words := false, uint64(0)
 	for {
 		s.merger.Follow(l.cfg.View())
-		if err := member.Update(&own); err != nil {
-			return err
+		if own.Whole || own.Len() > 0 {
+			if err := member.Update(&own); err != nil {
+				return err
+			}
+			words++
 		}
 		now, err := p.next(ctx, changes.Ready(), member.Ready(), func(now time.Time) (bool, error) {
 			l.tick(now)
@@ -268,7 +273,8 @@ func (l *Link) lead(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		changes.Take(&own)
+		heard := words
+		p.dirty = changes.Take(&own)
 		if _, settled := s.leading(now); !settled {
 			continue
 		}
@@ -278,9 +284,9 @@ func (l *Link) lead(ctx context.Context) error {
 		case err != nil:
 			return err
 		case news:
-			l.take(me, &others, s.merger.Gateways())
+			l.take(me, &others, heard, s.merger.Gateways())
 		default:
-			l.take(me, nil, s.merger.Gateways())
+			l.take(me, nil, heard, s.merger.Gateways())
 		}
 	}
 }
@@ -292,7 +298,7 @@ func (l *Link) follow(ctx context.Context, to leader) (err error) {
 	me := &session{cancel: cancel}
 	l.begin(me)
 	defer func() { l.counted(l.end(me), err) }()
-	heard := newSilence(l.cfg.Clock, patience, func() { cancel(errSilent) })
+	heard := newSilence(l.cfg.Clock, func() { cancel(errSilent) })
 	defer heard.stop()
 	heard.heard()
 	conn, err := l.cfg.Dial(ctx, to.id, to.addr)
@@ -303,7 +309,9 @@ func (l *Link) follow(ctx context.Context, to leader) (err error) {
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
-	defer func() { err = errors.Join(err, client.Close(), closed(conn)) }()
+	// The connection goes first: gRPC's farewell over one that stands still takes
+	// seconds.
+	defer func() { err = errors.Join(err, closed(conn), client.Close()) }()
 	stream, err := hub.NewHubClient(client).Exchange(ctx)
 	if err != nil {
 		return err
@@ -374,7 +382,7 @@ func (l *Link) receive(stream hub.Hub_ExchangeClient, me *session, heard *silenc
 			others = &v
 		}
 		l.inbox.put(m.GetSamples(), l.cfg.Clock.Now())
-		l.take(me, others, int(min(m.GetGateways(), load.MaxGateways)))
+		l.take(me, others, m.GetHeard(), int(min(m.GetGateways(), load.MaxGateways)))
 	}
 }
 
@@ -404,7 +412,7 @@ func (l *Link) report(ctx context.Context, stream hub.Hub_ExchangeClient, to lea
 			changes.Whole(&own)
 		} else {
 			m.Hello = nil
-			changes.Take(&own)
+			p.dirty = changes.Take(&own)
 		}
 		m.Loads = nil
 		if own.Whole || own.Len() > 0 {

@@ -72,11 +72,10 @@ func (p *pace) next(ctx context.Context, a, b <-chan struct{}, check func(now ti
 	}
 }
 
-// silence calls lapsed when nothing was heard for limit. It begins with the first
+// silence calls lapsed when nothing was heard for as long as patience. It begins with the first
 // word, and again with the first after it has lapsed.
 type silence struct {
 	clock  clock.Clock
-	limit  time.Duration
 	lapsed func() // must not stop it
 
 	began time.Time
@@ -88,8 +87,8 @@ type silence struct {
 	stopped bool
 }
 
-func newSilence(c clock.Clock, limit time.Duration, lapsed func()) *silence {
-	return &silence{clock: c, limit: limit, lapsed: lapsed, began: c.Now()}
+func newSilence(c clock.Clock, lapsed func()) *silence {
+	return &silence{clock: c, lapsed: lapsed, began: c.Now()}
 }
 
 func (s *silence) heard() {
@@ -104,9 +103,9 @@ func (s *silence) heard() {
 	}
 	s.armed.Store(true)
 	if s.timer == nil {
-		s.timer = s.clock.AfterFunc(s.limit, s.fire)
+		s.timer = s.clock.AfterFunc(patience, s.fire)
 	} else {
-		s.timer.Reset(s.limit)
+		s.timer.Reset(patience)
 	}
 }
 
@@ -121,7 +120,7 @@ func (s *silence) fire() {
 	if s.stopped {
 		return
 	}
-	if left := s.limit - s.age(); left > 0 {
+	if left := patience - s.age(); left > 0 {
 		s.timer.Reset(left)
 		return
 	}

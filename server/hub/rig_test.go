@@ -37,9 +37,9 @@ type node struct {
 	ln       *bufconn.Listener
 	stop     func()
 
+	down  atomic.Bool // nobody connects to it, nor it to anybody
 	mu    sync.Mutex
 	conns []*gate // that it dialled
-	down  bool
 }
 
 // gate is a connection that can stand still.
@@ -101,15 +101,18 @@ func workers(n int) *fleet.View {
 }
 
 // bubble runs f on a rig of n nodes in virtual time. Node 0 leads.
-func bubble(t *testing.T, n int, f func(r *rig)) {
+func bubble(t *testing.T, n int, f func(t *testing.T, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{t: t}
 		r.view.Store(workers(8))
 		for i := range n {
-			r.nodes = append(r.nodes, r.start(i))
+			r.nodes = append(r.nodes, r.make(i))
 		}
-		f(r)
+		for _, n := range r.nodes {
+			n.start()
+		}
+		f(t, r)
 		for _, n := range r.nodes {
 			n.stop()
 		}
@@ -123,7 +126,7 @@ func bubble(t *testing.T, n int, f func(r *rig)) {
 	})
 }
 
-func (r *rig) start(i int) *node {
+func (r *rig) make(i int) *node {
 	n := &node{id: fmt.Sprintf("n%d", i), rig: r, registry: &measure.Registry{}, ln: bufconn.Listen(1 << 16)}
 	n.table = load.NewTable(n.registry)
 	var err error
@@ -148,11 +151,15 @@ func (r *rig) start(i int) *node {
 		r.t.Fatal(err)
 	}
 	n.slots()
-	ctx, cancel := context.WithCancel(r.t.Context())
+	return n
+}
+
+func (n *node) start() {
+	ctx, cancel := context.WithCancel(n.rig.t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if err := n.server.Serve(n.ln); err != nil {
-			r.t.Errorf("Serve: %v", err)
+			n.rig.t.Errorf("Serve: %v", err)
 		}
 	})
 	wg.Go(func() { n.link.Run(ctx) })
@@ -161,7 +168,6 @@ func (r *rig) start(i int) *node {
 		n.server.Close(context.WithoutCancel(ctx))
 		wg.Wait()
 	})
-	return n
 }
 
 func (n *node) dial(ctx context.Context, id, _ string) (net.Conn, error) {
@@ -171,7 +177,7 @@ func (n *node) dial(ctx context.Context, id, _ string) (net.Conn, error) {
 		if other.id != id {
 			continue
 		}
-		if other.down || n.down {
+		if other.down.Load() || n.down.Load() {
 			return nil, errors.New("connection refused")
 		}
 		conn, err := other.ln.DialContext(ctx)
@@ -187,9 +193,7 @@ func (n *node) dial(ctx context.Context, id, _ string) (net.Conn, error) {
 
 // die ends the node without a word; connections break.
 func (n *node) die() {
-	n.mu.Lock()
-	n.down = true
-	n.mu.Unlock()
+	n.down.Store(true)
 	n.stop()
 }
 

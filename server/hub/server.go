@@ -8,6 +8,7 @@ import (
 	"net"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/netutil"
@@ -167,8 +168,8 @@ func (e exchanges) Exchange(stream grpc.BidiStreamingServer[hub.ExchangeRequest,
 	defer cancel(nil)
 	x := &exchange{
 		server: s, stream: stream, cancel: cancel,
-		heard: newSilence(s.cfg.Clock, patience, func() { cancel(errSilent) }),
-		taken: newSilence(s.cfg.Clock, patience, func() { cancel(errStalled) }),
+		heard: newSilence(s.cfg.Clock, func() { cancel(errSilent) }),
+		taken: newSilence(s.cfg.Clock, func() { cancel(errStalled) }),
 	}
 	defer x.heard.stop()
 	defer x.taken.stop()
@@ -195,6 +196,7 @@ type exchange struct {
 	stream       hub.Hub_ExchangeServer
 	cancel       context.CancelCauseFunc
 	heard, taken *silence
+	words        atomic.Uint64 // of the gateway that were taken in
 
 	mu     sync.Mutex
 	name   string
@@ -249,6 +251,7 @@ func (x *exchange) receive(ctx context.Context) error {
 		if err := member.Update(&v); err != nil {
 			return err
 		}
+		x.words.Add(1)
 	}
 }
 
@@ -323,6 +326,7 @@ func (x *exchange) tell(ctx context.Context, member *load.Member) error {
 			continue // a keep-alive would pass for news of gateways that are not here yet
 		}
 		first = false
+		m.Heard = x.words.Load() // before the sums, which then have at least these
 		s.merger.Follow(s.cfg.View())
 		news, err := member.Take(&vector)
 		if err != nil {

@@ -137,6 +137,7 @@ type ExchangeResponse struct {
 	Loads         *Loads                 `protobuf:"bytes,1,opt,name=loads,proto3" json:"loads,omitempty"`
 	Samples       *Samples               `protobuf:"bytes,2,opt,name=samples,proto3" json:"samples,omitempty"`
 	Gateways      uint32                 `protobuf:"varint,3,opt,name=gateways,proto3" json:"gateways,omitempty"` // that are added up, this one included
+	Heard         uint64                 `protobuf:"varint,4,opt,name=heard,proto3" json:"heard,omitempty"`       // requests with loads that were taken in before loads was made
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -188,6 +189,13 @@ func (x *ExchangeResponse) GetSamples() *Samples {
 func (x *ExchangeResponse) GetGateways() uint32 {
 	if x != nil {
 		return x.Gateways
+	}
+	return 0
+}
+
+func (x *ExchangeResponse) GetHeard() uint64 {
+	if x != nil {
+		return x.Heard
 	}
 	return 0
 }
@@ -391,11 +399,12 @@ const file_core_wire_hub_hub_proto_rawDesc = "" +
 	"\x05loads\x18\x02 \x01(\v2\x18.yardmaster.hub.v1.LoadsR\x05loads\"C\n" +
 	"\x05Hello\x12\x18\n" +
 	"\agateway\x18\x01 \x01(\tR\agateway\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\"\x94\x01\n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\"\xaa\x01\n" +
 	"\x10ExchangeResponse\x12.\n" +
 	"\x05loads\x18\x01 \x01(\v2\x18.yardmaster.hub.v1.LoadsR\x05loads\x124\n" +
 	"\asamples\x18\x02 \x01(\v2\x1a.yardmaster.hub.v1.SamplesR\asamples\x12\x1a\n" +
-	"\bgateways\x18\x03 \x01(\rR\bgateways\"\x97\x01\n" +
+	"\bgateways\x18\x03 \x01(\rR\bgateways\x12\x14\n" +
+	"\x05heard\x18\x04 \x01(\x04R\x05heard\"\x97\x01\n" +
 	"\x05Loads\x12\x14\n" +
 	"\x05whole\x18\x01 \x01(\bR\x05whole\x12\x14\n" +
 	"\x05epoch\x18\x02 \x03(\x04R\x05epoch\x12\x18\n" +

@@ -10,10 +10,13 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
 	"github.com/yardmaster/yardmaster/core/quota"
 	"github.com/yardmaster/yardmaster/core/unit"
+	"github.com/yardmaster/yardmaster/core/wire/control"
+	"github.com/yardmaster/yardmaster/core/wire/section"
 )
 
 func newHarness2(t testing.TB) *harness {
@@ -343,6 +346,71 @@ func TestRestoreRefusesWhatApplyCannotMake(t *testing.T) {
 	}
 }
 
+// A section that this binary does not know is refused with what to do, unless it
+// is marked as one to skip.
+func TestSectionsOfNewerReleases(t *testing.T) {
+	h := newHarness2(t)
+	h.do(RequestID{}, SetRegister{Key: "k"})
+	write := func(kind, version byte) []byte {
+		var buf bytes.Buffer
+		w := section.NewWriter(&buf, snapshotMagic)
+		raw := func(kind, version byte, m proto.Message) {
+			w.Write(kind, version, func(b []byte) []byte {
+				b, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, m)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return b
+			})
+		}
+		raw(byte(sectionHead), 2, &control.HeadSection{FeatureLevel: 2, Applied: 2})
+		raw(kind, version, &control.RegistersSection{})
+		raw(byte(sectionEnd), 1, &control.EndSection{Sections: 2})
+		return buf.Bytes()
+	}
+	for _, tt := range []struct {
+		kind, version byte
+		ok            bool
+	}{
+		{byte(sectionRegisters), 1, true},
+		{byte(sectionRegisters), 2, false},
+		{byte(sectionRegisters), 0, false},
+		{byte(sectionWindow), 3, false},
+		{9, 1, false},
+		{0x89, 9, true},
+	} {
+		before := h.m.Digest()
+		err := h.m.Restore(bytes.NewReader(write(tt.kind, tt.version)))
+		switch {
+		case tt.ok && err != nil:
+			t.Errorf("section %d version %d: %v", tt.kind, tt.version, err)
+		case tt.ok:
+		case !errors.Is(err, ErrUnknownEntry) || errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), "upgrade this node"):
+			t.Errorf("section %d version %d: %v, want ErrUnknownEntry", tt.kind, tt.version, err)
+		case h.m.Digest() != before:
+			t.Errorf("section %d version %d: refused, and the state changed", tt.kind, tt.version)
+		}
+	}
+}
+
+// What is encoded is read back as it was.
+func TestCommandsSurviveTheWire(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		id, cmd := drawRequestID(t), drawCommand(t)
+		entry, err := Encode(id, cmd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gotID, got, err := Decode(entry)
+		if err != nil || gotID != id {
+			t.Fatal(gotID, err)
+		}
+		if diff := cmp.Diff(cmd, got); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
+
 // drawCommand2 draws commands of feature level 2.
 func drawCommand2(t *rapid.T) Command {
 	key := rapid.SampledFrom([]string{"k1", "k2", "k3"}).Draw(t, "key")
@@ -430,15 +498,45 @@ func TestRegistersMatchModel(t *testing.T) {
 	})
 }
 
-// A write among 1,024 registers copies pointers, whatever the values' size.
-func BenchmarkSetRegister(b *testing.B) {
+// full is a machine with all registers there can be, of the largest size, and a
+// full window.
+func full() *Machine {
 	m := New()
 	m.meta.Store(&meta{featureLevel: 2})
 	value := make([]byte, MaxRegisterValue)
 	for i := range MaxRegisters {
 		m.execute(uint64(i+1), SetRegister{Key: strconv.Itoa(i), Value: value})
 	}
-	cmd := SetRegister{Key: "7", Value: value}
+	m.applied = MaxRegisters
+	for i := range 2 * windowSize {
+		m.seen.add(RequestID{1, byte(i), byte(i >> 8)}, Result{Index: uint64(i)})
+	}
+	return m
+}
+
+// Taking a snapshot does not depend on the size of the values; it is what Apply
+// waits for.
+func BenchmarkSnapshot(b *testing.B) {
+	m := full()
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Snapshot()
+	}
+}
+
+// The digest of the largest registers, which is computed beside Apply.
+func BenchmarkDigest(b *testing.B) {
+	s := full().Snapshot()
+	b.SetBytes(MaxRegisters * MaxRegisterValue)
+	for b.Loop() {
+		s.Digest()
+	}
+}
+
+// A write among 1,024 registers copies pointers, whatever the values' size.
+func BenchmarkSetRegister(b *testing.B) {
+	m := full()
+	cmd := SetRegister{Key: "7", Value: make([]byte, MaxRegisterValue)}
 	b.ReportAllocs()
 	index := uint64(MaxRegisters)
 	for b.Loop() {

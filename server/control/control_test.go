@@ -143,6 +143,8 @@ func TestLifeOfAWorker(t *testing.T) {
 	if !ok || s.Stats.Running != fleet.Report(0) || !math.IsNaN(s.Stats.Waiting.Value) || s.Stats.KVBlocksFree.Known {
 		t.Errorf("sample %+v, %v", s, ok)
 	}
+	_, err = r.client.Renew(ctx, &control.RenewRequest{Id: "w", Epoch: 99})
+	wantCode(t, "a renewal of an epoch to hear of", err, codes.Unavailable)
 	if _, err := r.client.Drain(ctx, &control.DrainRequest{Id: "w", Epoch: 1}); err != nil {
 		t.Fatal(err)
 	}

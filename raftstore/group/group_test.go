@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -23,7 +24,11 @@ import (
 	"github.com/yardmaster/yardmaster/raftstore/wal"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// What hashicorp/raft#696 leaves behind, see the test of it.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/hashicorp/raft.(*Raft).leadershipTransfer"),
+		goleak.IgnoreAnyFunction("github.com/hashicorp/raft.(*Raft).leaderLoop.func2"))
+}
 
 // counter is an FSM that adds up its entries.
 type counter struct {
@@ -92,6 +97,15 @@ type sickStore struct {
 	hang atomic.Pointer[chan struct{}]
 	hung atomic.Bool // whether a write has met hang
 	fail atomic.Bool
+
+	failure atomic.Pointer[os.PathError] // what fail means; nil is errIO
+}
+
+func (s *sickStore) err() error {
+	if e := s.failure.Load(); e != nil {
+		return e
+	}
+	return errIO
 }
 
 var errIO = errors.New("input/output error")
@@ -102,14 +116,14 @@ func (s *sickStore) StoreLogs(l []*raft.Log) error {
 		<-*c
 	}
 	if s.fail.Load() {
-		return errIO
+		return s.err()
 	}
 	return s.Store.StoreLogs(l)
 }
 
 func (s *sickStore) SetUint64(k []byte, v uint64) error {
 	if s.fail.Load() {
-		return errIO
+		return s.err()
 	}
 	return s.Store.SetUint64(k, v)
 }

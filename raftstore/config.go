@@ -11,6 +11,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/measure"
 	"github.com/yardmaster/yardmaster/core/planner"
 	"github.com/yardmaster/yardmaster/core/prefix"
+	"github.com/yardmaster/yardmaster/raftstore/transport"
 )
 
 // Config says how to open a store. Its shape follows from Port and Nonvoter:
@@ -27,6 +28,9 @@ type Config struct {
 	// or a random one. A node that joins takes its cluster's.
 	ClusterID string
 
+	// Port is this node's door for its peers; nil is a node alone. It is not closed
+	// by the store.
+	Port *transport.Port
 	// Nonvoter makes the node a follower for ever. Its NodeID is best new at each
 	// start.
 	Nonvoter bool
@@ -53,7 +57,7 @@ type Config struct {
 	Heartbeat time.Duration // heartbeat and election timeout; 0 means 300 ms
 	Lease     time.Duration // leader lease; 0 means half of Heartbeat
 	// WriteDeadline is how long a write may take before the disk counts as hung; 0
-	// means 500 ms for a planner with peers, who take over, and 5 s for one alone.
+	// means 500 ms while there are several voters, who take over, else 5 s.
 	WriteDeadline time.Duration
 
 	Prefix prefix.Options // of the prefix index
@@ -63,7 +67,10 @@ type Config struct {
 	Clock    clock.Clock       // nil means the machine's
 }
 
-const defaultReapAfter = 60 * time.Second
+const (
+	defaultReapAfter = 60 * time.Second
+	defaultHeartbeat = 300 * time.Millisecond
+)
 
 // nodeID is what a node may be called. The name stands in certificates.
 var nodeID = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{0,62}$`)
@@ -83,6 +90,15 @@ func (c *Config) validate() error {
 	if c.Heartbeat < 0 || c.Lease < 0 || c.WriteDeadline < 0 || c.ReapAfter < 0 || (c.Heartbeat > 0 && c.Lease > c.Heartbeat) {
 		faults = append(faults, errors.New("a timer is negative or the lease outlasts the heartbeat timeout"))
 	}
+	if c.Port == nil && (c.Nonvoter || len(c.Join) > 0 || c.BootstrapExpect > 1) {
+		faults = append(faults, errors.New("no port, and peers to be spoken to"))
+	}
+	if c.Port != nil && c.NodeID != "" && c.Port.NodeID() != c.NodeID {
+		faults = append(faults, fmt.Errorf("node id %q, and the port's certificate is of %q", c.NodeID, c.Port.NodeID()))
+	}
+	if c.Port != nil && c.Advertise == "" {
+		faults = append(faults, errors.New("no address to advertise"))
+	}
 	if c.BootstrapExpect < 0 || c.BootstrapExpect > maxFounders {
 		faults = append(faults, fmt.Errorf("%d founders: at most %d", c.BootstrapExpect, maxFounders))
 	}
@@ -94,6 +110,9 @@ func (c *Config) validate() error {
 const maxFounders = 9
 
 func (c Config) withDefaults() Config {
+	if c.NodeID == "" && c.Port != nil {
+		c.NodeID = c.Port.NodeID()
+	}
 	if c.NodeID == "" {
 		c.NodeID = "planner-0"
 	}
@@ -105,6 +124,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxLevel == 0 {
 		c.MaxLevel = planner.MaxFeatureLevel
+	}
+	if c.Heartbeat == 0 {
+		c.Heartbeat = defaultHeartbeat
 	}
 	if c.ReapAfter == 0 {
 		c.ReapAfter = defaultReapAfter

@@ -29,27 +29,42 @@ var (
 
 // format is the layout of the data directory:
 //
-//	meta.json   format, cluster and node
-//	LOCK        held while open
-//	core/wal    log of the group core
-//	core/       its snapshots, in the Raft library's snapshots folder
-const format = 1
+//	meta.json     format, cluster and node
+//	peers.json    where the other nodes were last
+//	LOCK          held while open
+//	core/wal      log of the group core
+//	core/         its snapshots, in the Raft library's snapshots folder
+//	prefix/       the same of the group prefix
+//
+// Format 1 had no group prefix and no peers; it is taken over.
+const format = 2
 
-// identity is meta.json.
-type identity struct {
+// nameplate is meta.json.
+type nameplate struct {
 	Format    int    `json:"format"`
-	ClusterID string `json:"cluster_id"`
+	ClusterID string `json:"cluster_id"` // empty while the node is in none
 	NodeID    string `json:"node_id"`
+	// Founders are the nodes that founded the cluster, if this is one of them.
+	Founders []founder `json:"founders,omitempty"`
+	// Joined is set once the node has been a member in its role: if it is none
+	// later, it was removed.
+	Joined bool `json:"joined,omitempty"`
+}
+
+type founder struct {
+	ID   string `json:"id"`
+	Addr string `json:"addr"`
 }
 
 // directory is an open data directory.
 type directory struct {
 	path string
-	id   identity
+	id   nameplate
 	lock *os.File
 }
 
-// openDirectory locks the directory and checks or creates its identity.
+// openDirectory locks the directory and checks its identity. A new directory has
+// an identity without a cluster, which is not written yet: see [directory.found].
 func openDirectory(path, nodeID, clusterID string) (*directory, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
@@ -90,33 +105,56 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-func (d *directory) identify(nodeID, clusterID string) (identity, error) {
-	path := d.join("meta.json")
-	id, err := readIdentity(path)
+func (d *directory) identify(nodeID, clusterID string) (nameplate, error) {
+	id, err := readIdentity(d.join("meta.json"))
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return d.found(nodeID, clusterID)
+		return d.blank(nodeID)
 	case err != nil:
-		return identity{}, err
+		return nameplate{}, err
 	case id.NodeID != nodeID:
-		return identity{}, fmt.Errorf("%w: it is %q, this node is %q", ErrOtherNode, id.NodeID, nodeID)
+		return nameplate{}, fmt.Errorf("%w: it is %q, this node is %q", ErrOtherNode, id.NodeID, nodeID)
 	case clusterID != "" && id.ClusterID != clusterID:
-		return identity{}, fmt.Errorf("%w: it is of %s, this node is of %s", ErrOtherCluster, id.ClusterID, clusterID)
+		return nameplate{}, fmt.Errorf("%w: it is of %s, this node is of %s", ErrOtherCluster, id.ClusterID, clusterID)
+	case id.Format < format:
+		id.Format = format
+		return id, writeIdentity(d.path, id)
 	}
 	return id, nil
 }
 
-// found makes a new identity. A directory that has a log and no identity lost
-// it, and is refused rather than taken for new.
-func (d *directory) found(nodeID, clusterID string) (identity, error) {
+// blank is the identity of a new directory. One that has a log and no identity
+// lost it, and is refused rather than taken for new.
+func (d *directory) blank(nodeID string) (nameplate, error) {
 	if _, err := os.Stat(d.join("core")); err == nil {
-		return identity{}, fmt.Errorf("%w: it has a log and no meta.json", ErrDamaged)
+		return nameplate{}, fmt.Errorf("%w: it has a log and no meta.json", ErrDamaged)
 	}
-	if clusterID == "" {
-		clusterID = newClusterID()
+	return nameplate{Format: format, NodeID: nodeID}, nil
+}
+
+// found gives the directory its cluster.
+func (d *directory) found(clusterID string, founders []founder) error {
+	id := d.id
+	id.ClusterID, id.Founders = clusterID, founders
+	if err := writeIdentity(d.path, id); err != nil {
+		return fmt.Errorf("data directory: %w", err)
 	}
-	id := identity{Format: format, ClusterID: clusterID, NodeID: nodeID}
-	return id, writeIdentity(d.path, id)
+	d.id = id
+	return nil
+}
+
+// markJoined notes that the node has become a member.
+func (d *directory) markJoined() error {
+	if d.id.Joined {
+		return nil
+	}
+	id := d.id
+	id.Joined = true
+	if err := writeIdentity(d.path, id); err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	d.id = id
+	return nil
 }
 
 func newClusterID() string {
@@ -125,39 +163,58 @@ func newClusterID() string {
 	return hex.EncodeToString(b[:])
 }
 
-func readIdentity(path string) (identity, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return identity{}, err
-	}
-	b, err := io.ReadAll(io.LimitReader(f, 64<<10))
-	if err := errors.Join(err, f.Close()); err != nil {
-		return identity{}, err
-	}
-	var id identity
-	if err := json.Unmarshal(b, &id); err != nil {
-		return identity{}, fmt.Errorf("%w: meta.json: %w", ErrDamaged, err)
+func readIdentity(path string) (nameplate, error) {
+	var id nameplate
+	if err := readJSON(path, &id); err != nil {
+		return nameplate{}, err
 	}
 	switch {
 	case id.Format > format:
-		return identity{}, fmt.Errorf("%w: format %d, this release knows %d", ErrNewerFormat, id.Format, format)
+		return nameplate{}, fmt.Errorf("%w: format %d, this release knows %d", ErrNewerFormat, id.Format, format)
 	case id.Format < 1 || id.ClusterID == "" || id.NodeID == "":
-		return identity{}, fmt.Errorf("%w: meta.json is incomplete", ErrDamaged)
+		return nameplate{}, fmt.Errorf("%w: meta.json is incomplete", ErrDamaged)
 	}
 	return id, nil
 }
 
-// writeIdentity is atomic: after a crash the file is whole or absent.
-func writeIdentity(dir string, id identity) error {
-	b, err := json.MarshalIndent(id, "", "  ")
+// readJSON reads a small file. Errors wrap ErrDamaged or the file system's.
+func readJSON(path string, v any) error {
+	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	tmp := filepath.Join(dir, "meta.json.new")
-	if err := writeSynced(tmp, append(b, '\n')); err != nil {
+	b, err := io.ReadAll(io.LimitReader(f, 1<<20))
+	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(tmp, filepath.Join(dir, "meta.json")); err != nil {
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrDamaged, filepath.Base(path), err)
+	}
+	return nil
+}
+
+// freeBytes is the space left under the directory.
+func (d *directory) freeBytes() (uint64, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(d.path, &s); err != nil {
+		return 0, fmt.Errorf("free space of %s: %w", d.path, err)
+	}
+	return s.Bavail * uint64(s.Bsize), nil
+}
+
+func writeIdentity(dir string, id nameplate) error { return writeJSON(dir, "meta.json", id) }
+
+// writeJSON is atomic: after a crash the file is whole, as before, or absent.
+func writeJSON(dir, name string, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, name)
+	if err := writeSynced(path+".new", append(b, '\n')); err != nil {
+		return err
+	}
+	if err := os.Rename(path+".new", path); err != nil {
 		return err
 	}
 	d, err := os.Open(dir)

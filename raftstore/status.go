@@ -2,8 +2,13 @@ package raftstore
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
+	"github.com/yardmaster/yardmaster/core/planner"
 	"github.com/yardmaster/yardmaster/raftstore/group"
 	"github.com/yardmaster/yardmaster/raftstore/member"
 )
@@ -45,8 +50,10 @@ type NodeStatus struct {
 
 	SyncMedian time.Duration `json:"sync_median"` // of the disk, measured at the start; 0 in memory
 	SyncWorst  time.Duration `json:"sync_worst"`
-	NotReady   string        `json:"not_ready,omitempty"` // why, empty when ready
-	Fault      string        `json:"fault,omitempty"`     // why it stopped, empty when it runs
+	// Verdict is the leader's judgement of all members, nil elsewhere.
+	Verdict  *member.Verdict `json:"verdict,omitempty"`
+	NotReady string          `json:"not_ready,omitempty"` // why, empty when ready
+	Fault    string          `json:"fault,omitempty"`     // why it stopped, empty when it runs
 }
 
 // Member is one node of the cluster's configuration.
@@ -86,11 +93,13 @@ type ClusterStatus struct {
 // Status is where this node stands.
 func (s *Store) Status() NodeStatus {
 	out := NodeStatus{
-		NodeID: s.cfg.NodeID, Incarnation: s.incarnation, ClusterID: s.id.ClusterID, Voter: !s.cfg.Nonvoter,
+		NodeID: s.cfg.NodeID, Incarnation: s.incarnation, ClusterID: s.ClusterID(), Voter: !s.cfg.Nonvoter,
 		Version: s.cfg.Version, MaxLevel: s.cfg.MaxLevel, Level: s.machine.FeatureLevel(),
 		PeerAddr: s.cfg.Advertise, AdminAddr: s.cfg.AdminAddr,
-		SyncMedian: s.sync.Median, SyncWorst: s.sync.Worst,
-		Core: groupStatus(s.core.Status(), s.core.Leading()),
+		SyncMedian: s.sync.Median, SyncWorst: s.sync.Worst, Verdict: s.care.verdict.Load(),
+	}
+	if g := s.groups.Load(); g != nil {
+		out.Core, out.Prefix = groupStatus(g.core), groupStatus(g.prefix)
 	}
 	if err := s.Ready(); err != nil {
 		out.NotReady = err.Error()
@@ -101,35 +110,141 @@ func (s *Store) Status() NodeStatus {
 	return out
 }
 
-func groupStatus(g group.Status, leading bool) GroupStatus {
-	return GroupStatus{
-		State: g.State, Leading: leading, Leader: g.Leader, Term: g.Term, Last: g.Last, Commit: g.Commit, Applied: g.Applied,
-	}
+// reporter is the part of a group that a status is read from.
+type reporter interface {
+	Status() group.Status
+	Leading() bool
+	LastContact() time.Time
+	Samples() []group.Sample
 }
+
+func groupStatus(g reporter) GroupStatus {
+	st := g.Status()
+	out := GroupStatus{
+		State: strings.ToLower(st.State), Leading: g.Leading(), Leader: st.Leader, Term: st.Term,
+		Last: st.Last, Commit: st.Commit, Applied: st.Applied, Contact: -1,
+	}
+	if heard := g.LastContact(); st.State == stateLeader {
+		out.Contact = 0
+	} else if !heard.IsZero() {
+		out.Contact = max(time.Since(heard), 0)
+	}
+	for _, x := range g.Samples() {
+		out.Samples = append(out.Samples, Sample{x.Index, fmt.Sprintf("%016x", x.Digest)})
+	}
+	return out
+}
+
+// statusTime bounds the questions of a cluster's status.
+const statusTime = 3 * time.Second
 
 // ClusterStatus asks every member at once, until ctx ends or 3 s have passed. A
 // member that does not answer is listed as such.
-func (s *Store) ClusterStatus(context.Context) ClusterStatus {
-	self := s.Status()
-	one := MemberStatus{
-		Member: Member{ID: self.NodeID, Addr: self.PeerAddr, Voter: self.Voter}, Answered: true, Node: self, Healthy: self.Core.Leading,
+func (s *Store) ClusterStatus(ctx context.Context) ClusterStatus {
+	ctx, cancel := context.WithTimeout(ctx, statusTime)
+	defer cancel()
+	out := ClusterStatus{ClusterID: s.ClusterID(), Node: s.cfg.NodeID, Level: s.machine.FeatureLevel()}
+	out.Leader, _ = s.Leader()
+	out.PrefixLeader, _ = s.PrefixLeader()
+	index, members := s.Members()
+	out.Index = index
+	out.Members = make([]MemberStatus, len(members))
+	var all sync.WaitGroup
+	for i, m := range members {
+		all.Go(func() { out.Members[i] = s.memberStatus(ctx, m) })
 	}
-	return ClusterStatus{
-		ClusterID: self.ClusterID, Node: self.NodeID, Leader: self.Core.Leader, PrefixLeader: self.Prefix.Leader,
-		Level: self.Level, Healthy: one.Healthy, Voters: 1, Members: []MemberStatus{one},
+	all.Wait()
+	out.draw()
+	return out
+}
+
+func (s *Store) memberStatus(ctx context.Context, m Member) MemberStatus {
+	out := MemberStatus{Member: m}
+	n, err := s.askStatus(ctx, m.ID, m.Addr)
+	if err != nil {
+		out.Error, out.Reason = err.Error(), "does not answer"
+		return out
+	}
+	out.Answered, out.Node = true, n
+	return out
+}
+
+// draw draws the conclusions: the leader's, if it answered.
+func (c *ClusterStatus) draw() {
+	var verdict *member.Verdict
+	var commit uint64
+	for i := range c.Members {
+		m := &c.Members[i]
+		commit = max(commit, m.Node.Core.Commit)
+		if m.Voter {
+			c.Voters++
+		}
+		if m.Node.Core.Leading {
+			verdict = m.Node.Verdict
+		}
+	}
+	for i := range c.Members {
+		m := &c.Members[i]
+		if m.Answered && commit > m.Node.Core.Applied {
+			m.Lag = commit - m.Node.Core.Applied
+		}
+		if verdict == nil && m.Reason == "" {
+			m.Reason = "no leader judges"
+		}
+	}
+	if verdict == nil {
+		return
+	}
+	c.Healthy, c.CanLose = verdict.Healthy, verdict.CanLose
+	for _, h := range verdict.Members {
+		for i := range c.Members {
+			if m := &c.Members[i]; m.ID == h.ID && m.Answered {
+				m.Healthy, m.Reason, m.Stable = h.Healthy, h.Reason, time.Since(h.Since)
+			}
+		}
 	}
 }
 
 // Members is the cluster's configuration as this node knows it, by id, and the
 // index of the entry that made it.
 func (s *Store) Members() (index uint64, members []Member) {
-	return 0, []Member{{ID: s.cfg.NodeID, Addr: s.cfg.Advertise, Voter: !s.cfg.Nonvoter}}
+	g := s.groups.Load()
+	if g == nil {
+		return 0, nil
+	}
+	index, list := g.core.Members()
+	for _, m := range list {
+		members = append(members, Member{ID: m.ID, Addr: s.whereIs(m.ID, m.Addr), Voter: m.Voter})
+	}
+	slices.SortFunc(members, func(a, b Member) int { return compare(a.ID, b.ID) })
+	return index, members
 }
 
-// Autopilot is the settings in force.
-func (s *Store) Autopilot() member.Settings { return member.Defaults() }
+// autopilotKey is the register of the autopilot's settings.
+const autopilotKey = "autopilot"
 
-// SetAutopilot replaces them. Errors are those of Propose.
-func (s *Store) SetAutopilot(_ context.Context, set member.Settings) error {
-	return set.Validate()
+// Autopilot is the settings in force.
+func (s *Store) Autopilot() member.Settings {
+	r, ok := s.machine.Register(autopilotKey)
+	if !ok {
+		return member.Defaults()
+	}
+	set, err := member.ParseSettings(r.Value)
+	if err != nil { // of a newer release, or written by hand
+		return member.Defaults()
+	}
+	return set
+}
+
+// SetAutopilot replaces them. Errors wrap planner.ErrInvalid or are those of
+// Propose.
+func (s *Store) SetAutopilot(ctx context.Context, set member.Settings) error {
+	if err := set.Validate(); err != nil {
+		return fmt.Errorf("%w: %w", planner.ErrInvalid, err)
+	}
+	res, err := s.Propose(ctx, planner.SetRegister{Key: autopilotKey, Value: set.Encode()})
+	if err != nil {
+		return err
+	}
+	return res.Err()
 }

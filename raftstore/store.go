@@ -3,137 +3,80 @@ package raftstore
 import (
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"github.com/hashicorp/raft"
 
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/planner"
 	"github.com/yardmaster/yardmaster/core/prefix"
 	"github.com/yardmaster/yardmaster/raftstore/group"
+	"github.com/yardmaster/yardmaster/raftstore/prefixlog"
 	"github.com/yardmaster/yardmaster/raftstore/wal"
 )
 
-// Store is an open data directory with its running Raft node. It is safe for
+// Store is a node of a cluster with its two Raft groups. It is safe for
 // concurrent use.
 type Store struct {
-	machine *planner.Machine
-	core    *group.Group[planner.Result]
-	dir     *directory // nil in memory
-	id      identity
-	sync    wal.SyncTimes
-	cfg     Config
-	prefix  *prefix.State
-	// incarnation names this run of the node.
-	incarnation string
+	cfg         Config
+	log         *slog.Logger
+	incarnation string // names this run of the node
+	machine     *planner.Machine
+	prefix      *prefixlog.FSM
+	dir         *directory // nil in memory
+	spool       string     // folder of a gateway's snapshots, empty without
+	sync        wal.SyncTimes
 
+	id     atomic.Pointer[nameplate]   // its cluster is empty before the node is in one
+	groups atomic.Pointer[groups]      // nil until then
+	net    *network                    // nil alone
+	home   home                        // how it comes into a cluster
+	bells  struct{ core, prefix bell } // ring when leadership changes
+	ready  atomic.Bool
+	care   care // the leader's
+
+	faultOnce sync.Once
+	faulted   chan struct{}
+	fault     error // written before faulted is closed
+
+	ctx     context.Context // the life of the store, not of a call
+	cancel  context.CancelFunc
+	tasks   sync.WaitGroup
 	closing sync.Once
 	closed  error
 }
 
-// Open opens the store and returns when the state on disk is in memory; the
-// node leads a moment later, see WaitLeader. ctx bounds the opening only.
-// Errors wrap ErrInUse, ErrOtherNode, ErrOtherCluster, ErrNewerFormat,
-// ErrDamaged or the file system's.
+// groups are the two Raft groups of a node that is in a cluster.
+type groups struct {
+	core   *group.Group[planner.Result]
+	prefix *group.Group[[]prefix.Outcome]
+	frames *prefixlog.Batcher
+}
+
+// Open opens the store and returns when the state on disk is in memory. A node
+// that is in no cluster yet goes on to found or find one; see Ready and
+// WaitReady. ctx bounds the opening only. Errors wrap ErrInUse, ErrOtherNode,
+// ErrOtherCluster, ErrNewerFormat, ErrDamaged, ErrIDInUse or the file system's.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("raftstore: %w", err)
 	}
 	cfg = cfg.withDefaults()
-	s := &Store{machine: planner.New(), cfg: cfg, prefix: prefix.NewState(cfg.Prefix), incarnation: NewRequestID().String()}
-	if err := s.open(ctx, cfg); err != nil {
-		return nil, fmt.Errorf("raftstore: %w", err)
+	s := &Store{
+		cfg: cfg, log: cfg.Logger, incarnation: NewRequestID().String(),
+		machine: planner.NewAtLevel(cfg.MaxLevel), prefix: prefixlog.New(prefix.NewState(cfg.Prefix)),
+		faulted: make(chan struct{}),
+	}
+	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if err := s.open(ctx); err != nil {
+		return nil, fmt.Errorf("raftstore: %w", errors.Join(err, s.Close(ctx)))
 	}
 	return s, nil
-}
-
-func (s *Store) open(ctx context.Context, cfg Config) error {
-	store, snapshots, err := s.storage(cfg)
-	if err != nil {
-		return errors.Join(err, s.dir.close())
-	}
-	// One voter needs no network; the address is only a name.
-	_, local := raft.NewInmemTransport(raft.ServerAddress(cfg.NodeID))
-	s.core, err = group.Open(ctx, group.Config{
-		Name: "core", NodeID: cfg.NodeID, Bootstrap: []group.Server{{ID: cfg.NodeID, Addr: cfg.NodeID}},
-		Store: store, Snapshots: snapshots, Transport: local,
-		Heartbeat: cfg.Heartbeat, Lease: cfg.Lease, WriteDeadline: cfg.WriteDeadline,
-		OnLead: s.onLead, Registry: cfg.Registry, Logger: cfg.Logger,
-	}, machineFSM{s.machine})
-	if err != nil {
-		return errors.Join(err, s.dir.close())
-	}
-	return nil
-}
-
-func (s *Store) storage(cfg Config) (wal.Store, raft.SnapshotStore, error) {
-	if cfg.InMemory {
-		s.id = identity{Format: format, NodeID: cfg.NodeID, ClusterID: cfg.ClusterID}
-		if s.id.ClusterID == "" {
-			s.id.ClusterID = newClusterID()
-		}
-		return wal.Memory(), raft.NewInmemSnapshotStore(), nil
-	}
-	var err error
-	if s.dir, err = openDirectory(cfg.Dir, cfg.NodeID, cfg.ClusterID); err != nil {
-		return nil, nil, err
-	}
-	s.id = s.dir.id
-	if s.sync, err = wal.ProbeSync(s.dir.path); err != nil {
-		return nil, nil, err
-	}
-	if s.sync.Slow() {
-		cfg.Logger.Warn("the disk under the data directory is slow to sync; elections and changes will suffer, use a local SSD",
-			"dir", cfg.Dir, "median", s.sync.Median, "worst", s.sync.Worst)
-	}
-	hlog := group.NewHCLog(cfg.Logger.With("group", "core"))
-	store, err := wal.Open(s.dir.join("core", "wal"), hlog)
-	if err != nil {
-		return nil, nil, err
-	}
-	snapshots, err := raft.NewFileSnapshotStoreWithLogger(s.dir.join("core"), 2, hlog)
-	if err != nil {
-		return nil, nil, errors.Join(err, store.Close())
-	}
-	return store, snapshots, nil
-}
-
-// onLead gives a new cluster its name and checks that the log is of this one.
-func (s *Store) onLead(ctx context.Context) error {
-	switch s.machine.ClusterID() {
-	case s.id.ClusterID:
-		return nil
-	case "":
-		res, err := s.Propose(ctx, planner.InitCluster{ClusterID: s.id.ClusterID})
-		if err != nil {
-			return err
-		}
-		return res.Err()
-	default:
-		return fmt.Errorf("%w: the log is of %s, meta.json of %s", ErrOtherCluster, s.machine.ClusterID(), s.id.ClusterID)
-	}
-}
-
-// Propose brings cmd into force and returns what it got, once it is applied on
-// this node. A refusal by the state machine is in the result, see
-// planner.Result.Err. Errors wrap planner.ErrInvalid, ErrNotLeader, ErrBusy or
-// ErrClosed when nothing was proposed, and ErrAmbiguous when that is not known.
-func (s *Store) Propose(ctx context.Context, cmd planner.Command) (planner.Result, error) {
-	return s.ProposeAs(ctx, NewRequestID(), cmd)
-}
-
-// ProposeAs is Propose under a request id of the caller's: repeating it after
-// ErrAmbiguous, with the same command, has the effect of proposing once.
-func (s *Store) ProposeAs(ctx context.Context, id planner.RequestID, cmd planner.Command) (planner.Result, error) {
-	entry, err := s.machine.Encode(id, cmd)
-	if err != nil {
-		return planner.Result{}, err
-	}
-	return s.core.Apply(ctx, entry)
 }
 
 // NewRequestID is a random request id.
@@ -147,44 +90,87 @@ func NewRequestID() planner.RequestID {
 // works after a fault.
 func (s *Store) View() *fleet.View { return s.machine.View() }
 
-// Leading reports whether this node leads, has applied everything committed
-// before, and knows its cluster.
-func (s *Store) Leading() bool { return s.core.Leading() }
+// State is the replicated state of the group core, for reading: registers,
+// quotas, members' records. It works as View does.
+func (s *Store) State() State { return s.machine }
 
-// LeadingPrefix is Leading of the prefix group.
-func (s *Store) LeadingPrefix() bool { return s.Leading() }
+// State is what can be read of the group core. What comes out is immutable.
+type State interface {
+	Register(key string) (planner.Register, bool)
+	Registers() []planner.Register
+	Member(id string) (planner.Member, bool)
+	Members() []planner.Member
+	FeatureLevel() uint32
+}
 
-// Leader is the node that leads the core group, and where its port is; empty
+// Prefix is which worker holds which KV block, as this node knows it. Only
+// ProposeFrame may change it.
+func (s *Store) Prefix() *prefix.State { return s.prefix.State() }
+
+// Leading reports whether this node leads the group core, has applied
+// everything committed before, and knows its cluster.
+func (s *Store) Leading() bool {
+	g := s.groups.Load()
+	return g != nil && g.core.Leading()
+}
+
+// LeadingPrefix is Leading of the group prefix.
+func (s *Store) LeadingPrefix() bool {
+	g := s.groups.Load()
+	return g != nil && g.prefix.Leading()
+}
+
+// Leader is the node that leads the group core, and where its port is; empty
 // when none is known.
 func (s *Store) Leader() (id, addr string) {
-	if s.core.Status().Leader == "" {
+	g := s.groups.Load()
+	if g == nil {
 		return "", ""
 	}
-	return s.cfg.NodeID, s.cfg.Advertise
+	id, addr, _ = g.core.Leader()
+	return id, s.whereIs(id, addr)
 }
 
-// PrefixLeader is Leader of the prefix group.
-func (s *Store) PrefixLeader() (id, addr string) { return s.Leader() }
-
-// WaitLeader returns when the cluster has a leader that takes proposals, as far
-// as this node knows, or with ctx's error or the fault.
-func (s *Store) WaitLeader(ctx context.Context) error {
-	return s.waitUntil(ctx, "no leader", s.Leading)
-}
-
-// Ready is nil once this node has caught up: it has applied, in both groups,
-// what was committed when it came in. It stays ready when leaders vanish. Errors
-// wrap ErrNotReady.
-func (s *Store) Ready() error {
-	if !s.Leading() {
-		return fmt.Errorf("%w: waiting for a leader", ErrNotReady)
+// PrefixLeader is Leader of the group prefix.
+func (s *Store) PrefixLeader() (id, addr string) {
+	g := s.groups.Load()
+	if g == nil {
+		return "", ""
 	}
-	return nil
+	id, addr, _ = g.prefix.Leader()
+	return id, s.whereIs(id, addr)
+}
+
+// whereIs is a node's address: where it was met, or else what the configuration
+// says.
+func (s *Store) whereIs(id, configured string) string {
+	if id == s.cfg.NodeID && s.cfg.Advertise != "" {
+		return s.cfg.Advertise
+	}
+	if s.net != nil {
+		if addr, ok := s.net.book.Resolve(id); ok {
+			return addr
+		}
+	}
+	return configured
+}
+
+// WaitLeader returns when the cluster has a leader, as far as this node knows,
+// or with ctx's error or the fault. A leader of a node's own has begun its work.
+func (s *Store) WaitLeader(ctx context.Context) error {
+	return s.waitUntil(ctx, "no leader", func() bool {
+		id, _ := s.Leader()
+		return id != "" && (id != s.cfg.NodeID || s.Leading())
+	})
 }
 
 // WaitReady returns when the node is ready, or with ctx's error or the fault.
 func (s *Store) WaitReady(ctx context.Context) error {
-	return s.waitUntil(ctx, "not ready", func() bool { return s.Ready() == nil })
+	err := s.waitUntil(ctx, "not ready", func() bool { return s.Ready() == nil })
+	if why := s.Ready(); err != nil && why != nil {
+		return fmt.Errorf("%w: %w", err, why)
+	}
+	return err
 }
 
 func (s *Store) waitUntil(ctx context.Context, what string, done func() bool) error {
@@ -194,25 +180,14 @@ func (s *Store) waitUntil(ctx context.Context, what string, done func() bool) er
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("raftstore: %s: %w", what, ctx.Err())
-		case <-s.Faulted():
-			return s.Fault()
+		case <-s.faulted:
+			return s.fault
+		case <-s.ctx.Done():
+			return ErrClosed
 		case <-tick.C:
 		}
 	}
 	return nil
-}
-
-// Prefix is which worker holds which KV block, as this node knows it. Only
-// ProposeFrame may change it.
-func (s *Store) Prefix() *prefix.State { return s.prefix }
-
-// ProposeFrame brings a frame into force, from any node, and says what became of
-// it. A frame may be proposed again: its numbers make that harmless.
-func (s *Store) ProposeFrame(_ context.Context, f *prefix.Frame) (prefix.Outcome, error) {
-	if err := f.Validate(); err != nil {
-		return 0, err
-	}
-	return s.prefix.Apply(f), nil
 }
 
 // NodeID names this node.
@@ -221,30 +196,126 @@ func (s *Store) NodeID() string { return s.cfg.NodeID }
 // Incarnation names this run of the node.
 func (s *Store) Incarnation() string { return s.incarnation }
 
-// ClusterID names the cluster the store belongs to.
-func (s *Store) ClusterID() string { return s.id.ClusterID }
+// ClusterID names the cluster the store belongs to; empty while it is in none.
+func (s *Store) ClusterID() string { return s.id.Load().ClusterID }
 
 // FeatureLevel is the committed feature level.
 func (s *Store) FeatureLevel() uint32 { return s.machine.FeatureLevel() }
 
-// Faulted is closed when the Raft node has stopped for good: the process, or
-// this store, has to be started anew for changes to be possible.
-func (s *Store) Faulted() <-chan struct{} { return s.core.Faulted() }
+// Faulted is closed when the node has stopped for good: the process, or this
+// store, has to be started anew for changes to be possible.
+func (s *Store) Faulted() <-chan struct{} { return s.faulted }
 
-// Fault is why the node stopped, or nil.
-func (s *Store) Fault() error { return s.core.Fault() }
+// Fault is why the node stopped, or nil. It may wrap ErrRemoved, ErrIDInUse or
+// ErrOtherCluster: then starting it again as it is does not help.
+func (s *Store) Fault() error {
+	select {
+	case <-s.faulted:
+		return s.fault
+	default:
+		return nil
+	}
+}
 
-// Snapshot writes a snapshot now, beside those the node writes by itself.
-func (s *Store) Snapshot(ctx context.Context) error { return s.core.Snapshot(ctx) }
+// trip stops the node for good. What it knows can still be read.
+func (s *Store) trip(err error) {
+	s.faultOnce.Do(func() {
+		s.log.Error("this node has stopped", "node", s.cfg.NodeID, "error", err)
+		s.fault = err
+		close(s.faulted)
+	})
+}
 
-// Close stops the node within ctx and releases the directory. View still
-// works. A second call returns what the first did.
+// Snapshot writes snapshots of both groups into the data directory now, beside
+// those the node writes by itself.
+func (s *Store) Snapshot(ctx context.Context) error {
+	g := s.groups.Load()
+	if g == nil {
+		return s.notInCluster()
+	}
+	return errors.Join(g.core.Snapshot(ctx), g.prefix.Snapshot(ctx))
+}
+
+func (s *Store) notInCluster() error {
+	if s.ctx.Err() != nil {
+		return ErrClosed
+	}
+	return fmt.Errorf("%w: %s", ErrNotReady, s.home.waitsFor())
+}
+
+// handOver is how long a leader that is closed may take to hand over. Without
+// it the others need an election.
+const handOver = time.Second
+
+// Close hands over leadership, stops the node within ctx and releases the
+// directory. View still works. A second call returns what the first did.
 func (s *Store) Close(ctx context.Context) error {
-	s.closing.Do(func() { s.closed = errors.Join(s.core.Close(ctx), s.dir.close()) })
+	s.closing.Do(func() { s.closed = s.shutdown(ctx) })
 	return s.closed
 }
 
+func (s *Store) shutdown(ctx context.Context) error {
+	if s.net != nil && s.Fault() == nil && s.groups.Load() != nil {
+		brief, cancel := context.WithTimeout(ctx, handOver)
+		_ = s.StepDown(brief) // the others elect a leader then
+		cancel()
+	}
+	s.cancel()
+	var faults []error
+	if s.net != nil {
+		s.net.close()
+	}
+	s.tasks.Wait()
+	if g := s.groups.Load(); g != nil {
+		g.frames.Close()
+		var both sync.WaitGroup
+		errs := make([]error, 2)
+		both.Go(func() { errs[0] = g.core.Close(ctx) })
+		both.Go(func() { errs[1] = g.prefix.Close(ctx) })
+		both.Wait()
+		faults = append(faults, errs...)
+	}
+	return errors.Join(append(faults, s.dir.close(), s.dropSpool())...)
+}
+
 // machineFSM fits the planner's machine into a group.
-type machineFSM struct{ *planner.Machine }
+type machineFSM struct {
+	*planner.Machine
+	maxLevel uint32
+}
 
 func (f machineFSM) Snapshot() io.WriterTo { return f.Machine.Snapshot() }
+
+// Digest is the beginning of the machine's.
+func (f machineFSM) Digest() uint64 {
+	d := f.Machine.Digest()
+	return binary.BigEndian.Uint64(d[:])
+}
+
+// Verify reports why Restore would refuse a snapshot.
+func (f machineFSM) Verify(r io.Reader) error { return planner.NewAtLevel(f.maxLevel).Restore(r) }
+
+// bell wakes those who wait for a change of leadership.
+type bell struct {
+	mu sync.Mutex
+	ch chan struct{}
+}
+
+// next is closed by the next ring.
+func (b *bell) next() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ch == nil {
+		b.ch = make(chan struct{})
+	}
+	return b.ch
+}
+
+func (b *bell) ring() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ch != nil {
+		close(b.ch)
+		b.ch = nil
+	}
+}

@@ -144,7 +144,7 @@ func TestProposals(t *testing.T) {
 		t.Errorf("Read = %+v, %v", v, err)
 	}
 	st := s.Status()
-	if !st.Core.Leading || st.Core.State != "Leader" || st.Core.Leader != "n1" || st.ClusterID == "" || st.Fault != "" {
+	if !st.Core.Leading || st.Core.State != "leader" || st.Core.Leader != "n1" || st.ClusterID == "" || st.Fault != "" {
 		t.Errorf("status %+v", st)
 	}
 	closeStore(t, s)
@@ -187,7 +187,7 @@ func TestDirectoryRefusals(t *testing.T) {
 		content string
 		want    error
 	}{
-		{`{"format":2,"cluster_id":"x","node_id":"n1"}`, ErrNewerFormat},
+		{`{"format":3,"cluster_id":"x","node_id":"n1"}`, ErrNewerFormat},
 		{`{"format":1,"cluster_id":"`, ErrDamaged},
 		{`{}`, ErrDamaged},
 		{"", ErrDamaged},
@@ -211,7 +211,7 @@ func TestDirectoryRefusals(t *testing.T) {
 func TestLogOfAnotherCluster(t *testing.T) {
 	dir := t.TempDir()
 	closeStore(t, openLeading(t, testConfig(dir)))
-	b, err := json.Marshal(identity{Format: format, ClusterID: "other", NodeID: "n1"})
+	b, err := json.Marshal(nameplate{Format: format, ClusterID: "other", NodeID: "n1"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,307 @@
+package raftstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/yardmaster/yardmaster/raftstore/peer"
+)
+
+// home is how a node comes into a cluster.
+type home struct {
+	waits atomic.Pointer[string] // for what
+	// joined is set once the node has seen itself in the configuration, in the
+	// role it wants. From then on operators decide about its role.
+	joined  atomic.Bool
+	leaving atomic.Bool
+
+	mu      sync.Mutex
+	promise promise
+}
+
+// promise is the founding that this node has agreed to.
+type promise struct {
+	clusterID string
+	founders  []founder
+	until     time.Time
+}
+
+// promiseTime is how long a promise binds. A founding takes two rounds; one that
+// takes longer is begun anew.
+const promiseTime = 10 * time.Second
+
+func (h *home) waitsFor() string {
+	if w := h.waits.Load(); w != nil {
+		return *w
+	}
+	return "starting"
+}
+
+// waitFor notes what the node waits for, and reports whether that is news.
+func (h *home) waitFor(format string, args ...any) (news bool) {
+	now := fmt.Sprintf(format, args...)
+	before := h.waits.Swap(&now)
+	return before == nil || *before != now
+}
+
+// comeHome starts a node that knows its cluster. It looks first whether another
+// one runs under its id, or its peers are of another cluster.
+func (s *Store) comeHome(ctx context.Context) error {
+	ours, foreign := false, error(nil)
+	for _, a := range s.round(ctx, s.peers(s.savedPeers())) {
+		switch {
+		case errors.Is(a.err, ErrIDInUse):
+			return a.err
+		case errors.Is(a.err, ErrOtherCluster):
+			foreign = a.err
+		case a.err == nil && a.resp.GetNode().GetClusterId() == s.ClusterID():
+			ours = true
+		}
+	}
+	if foreign != nil && !ours {
+		return foreign
+	}
+	return s.openGroups(ctx, s.id.Load().Founders)
+}
+
+// findHome founds or joins a cluster, or ends with a fault.
+func (s *Store) findHome() {
+	cluster := cmp.Or(s.cfg.ClusterID, newClusterID()) // if this node is to name it
+	hints := map[string]string{}
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, helloEvery) {
+		answers := s.round(s.ctx, s.peers(hints))
+		hints = s.hear(answers)
+		err := s.enter(answers, cluster)
+		if err != nil && s.ctx.Err() == nil && s.home.waitFor("%v", err) {
+			s.log.Info("not in a cluster yet", "reason", err)
+		}
+		if s.groups.Load() != nil {
+			return
+		}
+		// Chance keeps nodes from asking one another in step for ever.
+		timer := time.NewTimer(pause/2 + rand.N(pause))
+		select {
+		case <-timer.C:
+		case <-s.faulted:
+			timer.Stop()
+			return
+		case <-s.ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// enter tries to get into the cluster that the answers tell of, or to found one.
+// An error says what is missing.
+func (s *Store) enter(answers []greeting, cluster string) error {
+	clusters := map[string]bool{}
+	var established, fresh []*peer.Node
+	for _, a := range answers {
+		n := a.resp.GetNode()
+		switch {
+		case a.err != nil || n.GetId() == s.cfg.NodeID:
+		case n.GetClusterId() != "":
+			clusters[n.GetClusterId()] = true
+			established = append(established, n)
+		case n.GetVoter():
+			fresh = append(fresh, n)
+		}
+	}
+	switch {
+	case len(clusters) > 1:
+		return fmt.Errorf("%w: the addresses to join are of %d clusters", ErrOtherCluster, len(clusters))
+	case len(clusters) == 1:
+		return s.join(established)
+	case s.cfg.Nonvoter:
+		return errors.New("waiting for a planner that answers")
+	}
+	return s.foundTogether(fresh, cluster)
+}
+
+// foundTogether founds a cluster when all founders are there and this node is
+// the first of them by name. The others wait to be asked.
+func (s *Store) foundTogether(fresh []*peer.Node, cluster string) error {
+	expect := max(s.cfg.BootstrapExpect, 1)
+	if expect == 1 {
+		if slices.ContainsFunc(s.cfg.Join, func(a string) bool { return a != s.cfg.Advertise }) {
+			return errors.New("waiting for a cluster to join")
+		}
+		return s.establish(cluster, []founder{{s.cfg.NodeID, s.cfg.Advertise}})
+	}
+	all := []founder{{s.cfg.NodeID, s.cfg.Advertise}}
+	for _, n := range fresh {
+		if n.GetExpect() != uint32(expect) {
+			return fmt.Errorf("waiting: %s expects %d founders, this node %d", n.GetId(), n.GetExpect(), expect)
+		}
+		all = append(all, founder{n.GetId(), n.GetAddr()})
+	}
+	slices.SortFunc(all, func(a, b founder) int { return compare(a.ID, b.ID) })
+	all = slices.CompactFunc(all, func(a, b founder) bool { return a.ID == b.ID })
+	if len(all) < expect {
+		return fmt.Errorf("waiting for founders: %d of %d are here (%s)", len(all), expect, names(all))
+	}
+	founders := all[:expect]
+	if founders[0].ID != s.cfg.NodeID {
+		return fmt.Errorf("waiting for %s to found the cluster", founders[0].ID)
+	}
+	return s.lead(cluster, founders)
+}
+
+func names(list []founder) string {
+	var out []string
+	for _, f := range list {
+		out = append(out, f.ID)
+	}
+	return strings.Join(out, ", ")
+}
+
+// lead founds the cluster: all promise, then all go. One who does not promise
+// stops it; one who is missed by the go finds the others by greeting them.
+func (s *Store) lead(cluster string, founders []founder) error {
+	if err := s.agree(cluster, founders); err != nil {
+		return err
+	}
+	for _, goes := range []bool{false, true} {
+		if goes {
+			if err := s.establish(cluster, founders); err != nil {
+				return err
+			}
+		}
+		if err := s.askFounders(cluster, founders, goes); err != nil && !goes {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) askFounders(cluster string, founders []founder, goes bool) error {
+	req := &peer.FoundRequest{ClusterId: cluster, Go: goes}
+	for _, f := range founders {
+		req.Founders = append(req.Founders, &peer.Founder{Id: f.ID, Addr: f.Addr})
+	}
+	errs := make([]error, len(founders))
+	var all sync.WaitGroup
+	for i, f := range founders {
+		if f.ID == s.cfg.NodeID {
+			continue
+		}
+		all.Go(func() { errs[i] = s.askFounder(f, req) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+func (s *Store) askFounder(f founder, req *peer.FoundRequest) error {
+	ctx, cancel := context.WithTimeout(s.ctx, promiseTime/4)
+	defer cancel()
+	client, err := s.net.pool.Client(ctx, f.ID, f.Addr)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Found(ctx, req)
+	if err == nil && !resp.GetAgreed() {
+		err = errors.New(resp.GetReason())
+	}
+	if err != nil {
+		return fmt.Errorf("waiting for %s to agree: %w", f.ID, err)
+	}
+	return nil
+}
+
+// agree promises to found this cluster and, for a while, no other.
+func (s *Store) agree(cluster string, founders []founder) error {
+	self := founder{s.cfg.NodeID, s.cfg.Advertise}
+	s.home.mu.Lock()
+	defer s.home.mu.Unlock()
+	p := &s.home.promise
+	same := p.clusterID == cluster && slices.Equal(p.founders, founders)
+	switch {
+	case s.ClusterID() != "":
+		return fmt.Errorf("%s is in a cluster already", s.cfg.NodeID)
+	case s.cfg.Nonvoter || !slices.Contains(founders, self) || len(founders) != max(s.cfg.BootstrapExpect, 1):
+		return fmt.Errorf("%s is not to found a cluster of %s", s.cfg.NodeID, names(founders))
+	case s.cfg.ClusterID != "" && s.cfg.ClusterID != cluster:
+		return fmt.Errorf("%s is to be of cluster %s", s.cfg.NodeID, s.cfg.ClusterID)
+	case !same && time.Now().Before(p.until):
+		return fmt.Errorf("%s has agreed to another founding", s.cfg.NodeID)
+	}
+	*p = promise{cluster, founders, time.Now().Add(promiseTime)}
+	return nil
+}
+
+// establish makes this node one of the cluster, as a founder if founders are
+// given. It is nil when it is one already.
+func (s *Store) establish(cluster string, founders []founder) error {
+	s.home.mu.Lock()
+	defer s.home.mu.Unlock()
+	if s.groups.Load() != nil {
+		if s.ClusterID() != cluster {
+			return fmt.Errorf("%w: this node is of %s", ErrOtherCluster, s.ClusterID())
+		}
+		return nil
+	}
+	if s.cfg.ClusterID != "" && s.cfg.ClusterID != cluster {
+		return fmt.Errorf("%w: the cluster is %s, this node is to be of %s", ErrOtherCluster, cluster, s.cfg.ClusterID)
+	}
+	if err := s.settle(cluster, founders); err != nil {
+		s.trip(err)
+		return err
+	}
+	s.home.waitFor("waiting for a leader")
+	if err := s.openGroups(s.ctx, founders); err != nil {
+		s.trip(err)
+		return err
+	}
+	s.log.Info("in a cluster", "cluster", cluster, "founders", len(founders))
+	return nil
+}
+
+// join asks one of the cluster's nodes after the other to let this one in.
+func (s *Store) join(nodes []*peer.Node) error {
+	if id := nodes[0].GetClusterId(); s.promised(id) != nil {
+		// The others were told to go and this node was missed.
+		return s.establish(id, s.promised(id))
+	}
+	var why error
+	for _, n := range nodes {
+		resp, err := s.askChange(s.ctx, n.GetId(), n.GetAddr(), &peer.ChangeRequest{
+			Group: peer.Group_GROUP_CORE, Change: &peer.ChangeRequest_Admit{Admit: s.asMember()},
+		})
+		switch {
+		case err != nil:
+			why = errors.Join(why, err)
+		case resp.GetVerdict() == peer.Verdict_VERDICT_DONE:
+			return s.establish(resp.GetClusterId(), nil)
+		case resp.GetVerdict() == peer.Verdict_VERDICT_REFUSED:
+			return fmt.Errorf("%s does not let this node in: %s", n.GetId(), resp.GetDetail())
+		default:
+			why = errors.Join(why, fmt.Errorf("%s: %s", n.GetId(), resp.GetDetail()))
+		}
+	}
+	return fmt.Errorf("waiting for the leader to let this node in: %w", why)
+}
+
+// promised is the founders of the cluster, if this node has agreed to found it.
+func (s *Store) promised(cluster string) []founder {
+	s.home.mu.Lock()
+	defer s.home.mu.Unlock()
+	if s.home.promise.clusterID != cluster {
+		return nil
+	}
+	return s.home.promise.founders
+}
+
+func (s *Store) asMember() *peer.Member {
+	return &peer.Member{Id: s.cfg.NodeID, Addr: s.cfg.Advertise, Voter: !s.cfg.Nonvoter}
+}
+
+func compare(a, b string) int { return strings.Compare(a, b) }

@@ -1,0 +1,302 @@
+package raftstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	grpcpeer "google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/yardmaster/yardmaster/raftstore/peer"
+	"github.com/yardmaster/yardmaster/raftstore/transport"
+)
+
+// clusterKey is the metadata key under which callers name their cluster.
+const clusterKey = "ym-cluster"
+
+const (
+	// helloEvery is how often nodes greet their peers.
+	helloEvery = time.Second
+	// helloTime bounds one greeting.
+	helloTime = 800 * time.Millisecond
+	// metLately is how long a node counts as alive after it was met.
+	metLately = 5 * time.Second
+	// maxHints bounds what others say of nodes that were not met yet.
+	maxHints = 256
+)
+
+// network is what a node speaks to its peers with, beside Raft.
+type network struct {
+	book   *peer.Book
+	pool   *peer.Pool
+	server *grpc.Server
+	served chan struct{}
+}
+
+func (s *Store) openNetwork() {
+	n := &network{
+		book:   peer.NewBook(),
+		served: make(chan struct{}),
+	}
+	n.pool = peer.NewPool(s.cfg.Port, grpc.WithUnaryInterceptor(s.nameOurselves))
+	options := append(transport.GRPCServerOptions(), grpc.UnaryInterceptor(s.knowCaller), grpc.MaxConcurrentStreams(256), grpc.WaitForHandlers(true))
+	n.server = grpc.NewServer(options...)
+	peer.RegisterPeerServer(n.server, service{store: s})
+	ln := s.cfg.Port.Listener(transport.ProtoPeer)
+	go func() {
+		defer close(n.served)
+		// It ends with close, or with the port; then peers notice.
+		_ = n.server.Serve(ln)
+	}()
+	s.net = n
+}
+
+func (n *network) close() {
+	n.server.Stop()
+	<-n.served
+	n.pool.Close()
+}
+
+// nameOurselves tells the called node which cluster is meant.
+func (s *Store) nameOurselves(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return invoke(metadata.AppendToOutgoingContext(ctx, clusterKey, s.ClusterID()), method, req, reply, conn, opts...)
+}
+
+// knowCaller refuses nodes of other clusters. Hello and Found are for those who
+// are in none yet, and judge for themselves.
+func (s *Store) knowCaller(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	switch info.FullMethod {
+	case peer.Peer_Hello_FullMethodName, peer.Peer_Found_FullMethodName:
+		return handle(ctx, req)
+	}
+	md, _ := metadata.FromIncomingContext(ctx)
+	theirs, ours := "", s.ClusterID()
+	if v := md.Get(clusterKey); len(v) == 1 {
+		theirs = v[0]
+	}
+	// A node without a cluster may ask to be let in.
+	if theirs != ours && (theirs != "" || info.FullMethod != peer.Peer_Change_FullMethodName) {
+		return nil, otherCluster(theirs, ours)
+	}
+	return handle(ctx, req)
+}
+
+func otherCluster(theirs, ours string) error {
+	return status.Errorf(codes.FailedPrecondition, "you are of cluster %q, this node is of %q", theirs, ours)
+}
+
+// self is what this node says of itself.
+func (s *Store) self() *peer.Node {
+	n := &peer.Node{
+		Id: s.cfg.NodeID, Incarnation: s.incarnation, ClusterId: s.ClusterID(),
+		Addr: s.cfg.Advertise, AdminAddr: s.cfg.AdminAddr, Version: s.cfg.Version, MaxLevel: s.cfg.MaxLevel, Voter: !s.cfg.Nonvoter,
+	}
+	if n.GetClusterId() == "" && !s.cfg.Nonvoter {
+		n.Expect = uint32(s.cfg.BootstrapExpect)
+	}
+	return n
+}
+
+// greet says hello to the node of that id at addr, "" for whoever is there, and
+// notes who it is. Errors wrap ErrIDInUse, ErrOtherCluster or
+// peer.ErrUnreachable.
+func (s *Store) greet(ctx context.Context, id, addr string) (*peer.HelloResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, helloTime)
+	defer cancel()
+	client, err := s.net.pool.Client(ctx, id, addr)
+	if err != nil {
+		return nil, err
+	}
+	var who grpcpeer.Peer
+	resp, err := client.Hello(ctx, &peer.HelloRequest{Node: s.self()}, grpc.Peer(&who))
+	switch status.Code(err) {
+	case codes.OK:
+	case codes.AlreadyExists:
+		return nil, fmt.Errorf("%w: %s", ErrIDInUse, status.Convert(err).Message())
+	case codes.FailedPrecondition:
+		return nil, fmt.Errorf("%w: %s", ErrOtherCluster, status.Convert(err).Message())
+	default:
+		return nil, fmt.Errorf("greet %s: %w", addr, err)
+	}
+	answers, _ := transport.PeerID(grpcpeer.NewContext(ctx, &who))
+	n := resp.GetNode()
+	if n.GetId() != answers {
+		return nil, fmt.Errorf("greet %s: %q answers as %q", addr, answers, n.GetId())
+	}
+	switch ours, theirs := s.ClusterID(), n.GetClusterId(); {
+	case n.GetId() == s.cfg.NodeID && n.GetIncarnation() == s.incarnation:
+		return resp, nil // our own address
+	case ours != "" && theirs != "" && ours != theirs:
+		return nil, fmt.Errorf("%w: %s at %s is of %s, this node is of %s", ErrOtherCluster, n.GetId(), addr, theirs, ours)
+	}
+	s.net.book.Meet(n, time.Now())
+	return resp, nil
+}
+
+// round greets the given nodes at once, and returns what answered.
+type greeting struct {
+	id, addr string // id may be empty
+	resp     *peer.HelloResponse
+	err      error
+}
+
+func (s *Store) round(ctx context.Context, to []greeting) []greeting {
+	done := make(chan greeting)
+	for _, g := range to {
+		go func() {
+			g.resp, g.err = s.greet(ctx, g.id, g.addr)
+			done <- g
+		}()
+	}
+	out := make([]greeting, 0, len(to))
+	for range to {
+		out = append(out, <-done)
+	}
+	return out
+}
+
+// peers lists whom to greet: the other members, voters if this node is none,
+// then those whom others have met, then the addresses of the configuration.
+func (s *Store) peers(hints map[string]string) []greeting {
+	addrs := map[string]string{} // by id
+	for id, addr := range hints {
+		addrs[id] = addr
+	}
+	for _, n := range s.net.book.Nodes(time.Time{}) {
+		if n.GetVoter() {
+			addrs[n.GetId()] = n.GetAddr()
+		}
+	}
+	if g := s.groups.Load(); g != nil {
+		_, members := g.core.Members()
+		for _, m := range members {
+			if m.Voter {
+				addrs[m.ID] = s.whereIs(m.ID, m.Addr)
+			}
+		}
+	}
+	delete(addrs, s.cfg.NodeID)
+	var out []greeting
+	known := map[string]bool{s.cfg.Advertise: true}
+	for id, addr := range addrs {
+		out = append(out, greeting{id: id, addr: addr})
+		known[addr] = true
+	}
+	for _, addr := range s.cfg.Join {
+		if !known[addr] {
+			out = append(out, greeting{addr: addr})
+		}
+	}
+	return out
+}
+
+// greetAlways keeps this node and its peers known to each other. Whoever comes
+// back at another address is found again by this.
+func (s *Store) greetAlways() {
+	hints := map[string]string{}
+	timer := time.NewTimer(helloEvery)
+	defer timer.Stop()
+	for saved := ""; ; {
+		select {
+		case <-timer.C:
+		case <-s.faulted:
+			return
+		case <-s.ctx.Done():
+			return
+		}
+		if s.groups.Load() != nil { // until then findHome greets
+			answers := s.round(s.ctx, s.peers(hints))
+			hints = s.hear(answers)
+			saved = s.savePeers(saved)
+		}
+		timer.Reset(helloEvery)
+	}
+}
+
+// hear draws the conclusions from a round, and returns who is to be greeted that
+// was not met yet.
+func (s *Store) hear(answers []greeting) (hints map[string]string) {
+	hints = map[string]string{}
+	for _, a := range answers {
+		switch {
+		case a.err == nil:
+			if a.resp.GetRemoved() {
+				s.wasRemoved(a.resp.GetNode().GetId())
+			}
+			for _, n := range a.resp.GetKnown() {
+				if s.unmet(n) && len(hints) < maxHints {
+					hints[n.GetId()] = n.GetAddr()
+				}
+			}
+		case errors.Is(a.err, ErrIDInUse):
+			s.trip(a.err)
+		case errors.Is(a.err, ErrOtherCluster):
+			s.log.Error("a peer is of another cluster; it is not spoken to", "addr", a.addr, "error", a.err)
+		}
+	}
+	return hints
+}
+
+// unmet reports whether another node has met n in a run in which this one has
+// not.
+func (s *Store) unmet(n *peer.Node) bool {
+	if n.GetId() == s.cfg.NodeID || n.GetAddr() == "" || !n.GetVoter() || (n.GetClusterId() != s.ClusterID() && n.GetClusterId() != "") {
+		return false
+	}
+	met, _, ok := s.net.book.Find(n.GetId())
+	return !ok || met.GetIncarnation() != n.GetIncarnation()
+}
+
+// savedPeer is a line of peers.json.
+type savedPeer struct {
+	ID   string `json:"id"`
+	Addr string `json:"addr"`
+}
+
+// savePeers writes down where the voters are, so that the next start needs no
+// addresses to join. It returns what it wrote.
+func (s *Store) savePeers(before string) string {
+	if s.dir == nil {
+		return before
+	}
+	var list []savedPeer
+	_, members := s.groups.Load().core.Members()
+	for _, m := range members {
+		if m.Voter && m.ID != s.cfg.NodeID {
+			list = append(list, savedPeer{m.ID, s.whereIs(m.ID, m.Addr)})
+		}
+	}
+	slices.SortFunc(list, func(a, b savedPeer) int { return compare(a.ID, b.ID) })
+	if now := fmt.Sprint(list); now != before {
+		if err := writeJSON(s.dir.path, "peers.json", list); err != nil {
+			s.log.Warn("addresses of peers not written down", "error", err)
+			return before
+		}
+		return now
+	}
+	return before
+}
+
+func (s *Store) savedPeers() (hints map[string]string) {
+	hints = map[string]string{}
+	if s.dir == nil {
+		return hints
+	}
+	var list []savedPeer
+	// Without the file, or with a damaged one, there is Join.
+	if err := readJSON(s.dir.join("peers.json"), &list); err != nil {
+		return hints
+	}
+	for _, p := range list {
+		if len(hints) < maxHints {
+			hints[p.ID] = p.Addr
+		}
+	}
+	return hints
+}

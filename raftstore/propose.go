@@ -1,0 +1,247 @@
+package raftstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/yardmaster/yardmaster/core/planner"
+	"github.com/yardmaster/yardmaster/core/prefix"
+	"github.com/yardmaster/yardmaster/raftstore/group"
+	"github.com/yardmaster/yardmaster/raftstore/peer"
+	"github.com/yardmaster/yardmaster/raftstore/prefixlog"
+)
+
+const (
+	// longestCall bounds calls whose context has no deadline.
+	longestCall = 10 * time.Second
+	// retryPause is the wait before a proposal is tried again when no change of
+	// leadership is noticed.
+	retryPause = 50 * time.Millisecond
+	// frameTry bounds one try of an entry of frames.
+	frameTry = 2 * time.Second
+)
+
+// Propose brings cmd into force, from any node, and returns what it got; it is
+// then applied at the leader, and here soon. A refusal by the state machine is in
+// the result, see planner.Result.Err.
+//
+// It waits for a leader, and outlives the death of one, until ctx ends or 10 s
+// have passed. Errors wrap planner.ErrInvalid, planner.ErrLevel, ErrNoLeader,
+// ErrBusy, ErrRefused, ErrNotReady or ErrClosed when nothing was proposed, and
+// ErrAmbiguous when that is not known.
+func (s *Store) Propose(ctx context.Context, cmd planner.Command) (planner.Result, error) {
+	return s.ProposeAs(ctx, NewRequestID(), cmd)
+}
+
+// ProposeAs is Propose under a request id of the caller's: repeating it soon
+// after ErrAmbiguous, with the same command, has the effect of proposing once.
+func (s *Store) ProposeAs(ctx context.Context, id planner.RequestID, cmd planner.Command) (planner.Result, error) {
+	entry, err := s.machine.Encode(id, cmd)
+	if err != nil {
+		return planner.Result{}, err
+	}
+	g := s.groups.Load()
+	if g == nil {
+		return planner.Result{}, s.notInCluster()
+	}
+	// Whatever was applied here was applied before the first attempt.
+	since, tried := g.core.Applied(), false
+	var res planner.Result
+	err = s.persist(ctx, &s.bells.core, func(ctx context.Context) error {
+		var err error
+		first := uint64(0)
+		if tried {
+			first = max(since, 1)
+		}
+		res, err = s.proposeOnce(ctx, g, entry, first)
+		tried = tried || errors.Is(err, ErrAmbiguous)
+		return err
+	})
+	return res, err
+}
+
+// proposeOnce proposes here or at the leader.
+func (s *Store) proposeOnce(ctx context.Context, g *groups, entry []byte, since uint64) (planner.Result, error) {
+	id, addr, term := g.core.Leader()
+	req := &peer.ProposeRequest{Group: peer.Group_GROUP_CORE, Entry: entry, Term: term, Since: since}
+	if g.core.Leading() {
+		if err := remembered(g.core.Status().Last, since); err != nil {
+			return planner.Result{}, err
+		}
+		return g.core.Apply(ctx, entry)
+	}
+	result, err := s.forward(ctx, id, addr, req)
+	if err != nil {
+		return planner.Result{}, err
+	}
+	return planner.ParseResult(result)
+}
+
+// forward has the leader propose an entry.
+func (s *Store) forward(ctx context.Context, id, addr string, req *peer.ProposeRequest) ([]byte, error) {
+	client, err := s.leaderClient(ctx, id, addr)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Propose(ctx, req)
+	if err != nil {
+		return nil, fmt.Errorf("%w: forwarded to %s: %w", ErrAmbiguous, id, err)
+	}
+	return resp.GetResult(), errorOf(resp.GetVerdict(), resp.GetDetail())
+}
+
+// leaderClient connects to the leader, as far as one is known. Errors wrap
+// ErrNoLeader: nothing was asked.
+func (s *Store) leaderClient(ctx context.Context, id, addr string) (peer.PeerClient, error) {
+	if id == "" || id == s.cfg.NodeID || s.net == nil {
+		return nil, ErrNoLeader
+	}
+	client, err := s.net.pool.Client(ctx, id, s.whereIs(id, addr))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoLeader, err)
+	}
+	return client, nil
+}
+
+// persist tries again while a leader may yet come, or the outcome is not known,
+// until ctx ends. An attempt is given up when leadership changes: a leader that
+// is gone may keep it waiting for long. Repeating must be harmless.
+func (s *Store) persist(ctx context.Context, leadership *bell, attempt func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, longestCall)
+	defer cancel()
+	for doubt := error(nil); ; {
+		changed := leadership.next()
+		err := s.attempt(ctx, changed, attempt)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, ErrAmbiguous):
+			doubt = err
+		case !passes(err):
+			return errors.Join(doubt, err)
+		}
+		if s.ended() {
+			return errors.Join(doubt, ErrClosed, s.Fault())
+		}
+		select {
+		case <-changed:
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			return givenUp(ctx, doubt, err)
+		}
+	}
+}
+
+// passes reports whether an error that is known to have had no effect may be
+// gone at the next attempt.
+func passes(err error) bool {
+	for _, e := range []error{
+		ErrNoLeader, ErrNotLeader, group.ErrTransferring, group.ErrLowDisk, context.DeadlineExceeded, context.Canceled,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// ended reports that this node proposes nothing any more.
+func (s *Store) ended() bool { return s.ctx.Err() != nil || s.Fault() != nil }
+
+// givenUp is the error when the time is over: what is in doubt stays so.
+func givenUp(ctx context.Context, doubt, last error) error {
+	if doubt != nil {
+		return fmt.Errorf("%w: %w", doubt, ctx.Err())
+	}
+	if errors.Is(last, ErrNoLeader) {
+		return fmt.Errorf("%w: %w", last, ctx.Err())
+	}
+	return fmt.Errorf("%w: %w: %w", ErrNoLeader, last, ctx.Err())
+}
+
+// attempt runs one attempt, which ends soon after leadership has changed.
+func (s *Store) attempt(ctx context.Context, changed <-chan struct{}, attempt func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+		// The new leader may be the one that is asked.
+		timer := time.NewTimer(retryPause)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+			cancel()
+		}
+	}()
+	defer func() { cancel(); <-done }()
+	return attempt(ctx)
+}
+
+// ProposeFrame brings a frame into force, from any node, and says what became of
+// it. Frames of many callers go together. A frame may be proposed again: its
+// numbers make that harmless. Errors wrap prefix.ErrMalformed, ErrNotReady,
+// ErrNoLeader, ErrAmbiguous or ErrClosed, or are ctx's.
+func (s *Store) ProposeFrame(ctx context.Context, f *prefix.Frame) (prefix.Outcome, error) {
+	g := s.groups.Load()
+	if g == nil {
+		return 0, s.notInCluster()
+	}
+	out, err := g.frames.Do(ctx, f)
+	if errors.Is(err, prefixlog.ErrClosed) {
+		err = fmt.Errorf("%w: %w", ErrClosed, err)
+	}
+	return out, err
+}
+
+// submitFrames is how entries of frames get to the leader. Where this node leads
+// it keeps their order; over the network they may overtake one another, which
+// the frames of one worker do not, because each is waited for.
+func (s *Store) submitFrames(g *groups) prefixlog.Submit {
+	here := prefixlog.To(g.prefix)
+	return func(ctx context.Context, entry []byte) (prefixlog.Wait, error) {
+		var wait prefixlog.Wait
+		if g.prefix.Leading() {
+			wait, _ = here(ctx, entry) // what is refused here is tried again below
+		}
+		return func(ctx context.Context) (outcomes []prefix.Outcome, err error) {
+			err = s.persist(ctx, &s.bells.prefix, func(ctx context.Context) error {
+				if wait != nil {
+					outcomes, err = wait(ctx)
+					wait = nil
+					return err
+				}
+				outcomes, err = s.framesOnce(ctx, g, entry)
+				return err
+			})
+			return outcomes, err
+		}, nil
+	}
+}
+
+func (s *Store) framesOnce(ctx context.Context, g *groups, entry []byte) ([]prefix.Outcome, error) {
+	ctx, cancel := context.WithTimeout(ctx, frameTry)
+	defer cancel()
+	id, addr, term := g.prefix.Leader()
+	if g.prefix.Leading() {
+		return g.prefix.Apply(ctx, entry)
+	}
+	result, err := s.forward(ctx, id, addr, &peer.ProposeRequest{Group: peer.Group_GROUP_PREFIX, Entry: entry, Term: term})
+	if err != nil {
+		return nil, err
+	}
+	outcomes := make([]prefix.Outcome, len(result))
+	for i, b := range result {
+		outcomes[i] = prefix.Outcome(b)
+	}
+	return outcomes, nil
+}

@@ -67,7 +67,6 @@ var ErrPlaintext = errors.New("the control port needs TLS beyond loopback")
 const (
 	maxMessage  = planner.MaxEntry
 	maxConns    = 16384
-	maxPeers    = 64
 	maxStreams  = 64
 	callTimeout = 5 * time.Second
 )
@@ -130,9 +129,10 @@ func (s *Server) Serve(ln net.Listener) error {
 }
 
 // ServePeers accepts other planners, who hand on what workers ask of them, on ln
-// until Close, and then returns nil. It owns ln, whose connections are secured.
+// until Close, and then returns nil. It owns ln, whose connections are secured and
+// bounded in number; they stay as they come, for the credentials to know them.
 func (s *Server) ServePeers(ln net.Listener) error {
-	err := s.peers.Serve(netutil.LimitListener(ln, maxPeers))
+	err := s.peers.Serve(ln)
 	if errors.Is(err, grpc.ErrServerStopped) {
 		return nil
 	}

@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
@@ -107,9 +106,10 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 }
 
 // Serve accepts gateways on ln until Close, and then returns nil. It owns ln,
-// whose connections are secured. It may be called for several listeners.
+// whose connections are secured, and bounded in number by whoever made it: they
+// stay as they come, for the credentials to know them. It may be called for several listeners.
 func (s *Server) Serve(ln net.Listener) error {
-	err := s.grpc.Serve(netutil.LimitListener(ln, 2*load.MaxGateways))
+	err := s.grpc.Serve(ln)
 	if errors.Is(err, grpc.ErrServerStopped) {
 		return nil
 	}

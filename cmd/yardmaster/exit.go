@@ -59,6 +59,7 @@ func exitCode(err error) int {
 	case errors.Is(err, errInterrupted):
 		return exitInterrupt
 	case errors.Is(err, assemble.ErrNoFleet), errors.Is(err, assemble.ErrNoHost), errors.Is(err, assemble.ErrPlaintext), errors.Is(err, assemble.ErrPlainAPI),
+		errors.Is(err, assemble.ErrNoPlanners), errors.Is(err, assemble.ErrNoToken), errors.Is(err, assemble.ErrNoPeerHost),
 		errors.Is(err, control.ErrPlaintext), errors.Is(err, assemble.ErrScript):
 		return exitUsage
 	case errors.Is(err, fetch.ErrUnknownModel), errors.Is(err, assemble.ErrModelMissing), errors.Is(err, os.ErrNotExist):

@@ -19,10 +19,24 @@ func (a *app) plannerCommand() *cobra.Command {
 clients from the same process. With --gateway=false it serves no clients, and
 /livez, /readyz and /metrics are on --gateway-admin, a loopback address.
 
-SIGTERM drains: /readyz fails, running requests finish. A second signal ends it
-at once.`,
+A planner without --join is a cluster of one, which others can join later: they
+need a copy of its token file, cluster.token in the data folder, and its address:
+
+  yardmaster planner --id planner-1 --data-dir state --token-file cluster.token --join 10.0.0.1:8092
+
+Three planners found a cluster together when all are started alike, in any order,
+with one token file (yardmaster cluster token new makes it):
+
+  yardmaster planner --id planner-0 --data-dir state --token-file cluster.token \
+    --bootstrap-expect 3 --join 10.0.0.1:8092,10.0.0.2:8092,10.0.0.3:8092 --peer-listen 10.0.0.1:8092
+
+A planner that was a member finds the others again by its data folder.
+
+SIGTERM drains: /readyz fails, running requests finish, leadership is handed on. A
+second signal ends it at once.`,
 		Example: `  yardmaster planner --data-dir /var/lib/yardmaster
-  yardmaster planner --data-dir state --gateway-listen :8080 --tls-cert p.pem --tls-key p.key --tls-ca ca.pem --listen :8090`,
+  yardmaster planner --data-dir state --gateway-listen :8080 --tls-cert p.pem --tls-key p.key --tls-ca ca.pem --listen :8090
+  yardmaster planner --id planner-1 --data-dir state --token-file cluster.token --join 10.0.0.1:8092`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			e, err := a.load(flags)
@@ -32,23 +46,26 @@ at once.`,
 			if e.Config.Planner.DataDir == "" {
 				return usage(errors.New("planner.data-dir is empty: say with --data-dir where the planner's state is kept"))
 			}
-			return a.runPlanner(c.Context(), &e.Config)
+			return a.runPlanner(c.Context(), e)
 		},
 	}
-	flags = bind(c, config.Use{Section: "planner"}, config.Use{Section: "gateway", Prefix: "gateway-"},
+	flags = bind(c, config.Use{Section: "planner"}, config.Use{Section: "cluster"},
+		config.Use{Section: "gateway", Prefix: "gateway-", Except: []string{"id", "engine"}},
 		config.Use{Section: "log", Prefix: "log-"}, config.Use{Section: "tls", Prefix: "tls-"})
 	return c
 }
 
-func (a *app) runPlanner(ctx context.Context, c *config.Config) error {
+func (a *app) runPlanner(ctx context.Context, e *config.Effective) error {
 	quit, force, signals := watchSignals(ctx)
 	defer signals.close()
+	c := &e.Config
 	p := assemble.NewProcess(a.version, a.logger(c.Log))
-	planner, err := assemble.StartPlanner(quit, p, c.Planner, c.TLS)
+	p.Settings = e.Settings
+	planner, err := assemble.StartVoter(quit, p, c)
 	if err != nil {
 		return signals.outcome(err)
 	}
-	p.Log.Info("planner ready", "workers", planner.Addr())
+	p.Log.Info("planner ready", "workers", planner.Addr(), "peers", planner.PeerAddr(), "admin", planner.AdminURL())
 	var gateway *assemble.Gateway
 	var failed <-chan error
 	if c.Planner.Gateway {
@@ -57,10 +74,6 @@ func (a *app) runPlanner(ctx context.Context, c *config.Config) error {
 		}
 		failed = gateway.Failed()
 		p.Log.Info("gateway ready", "url", gateway.URL())
-	} else if status, err := planner.ServeStatus(quit, p, c.Gateway.Admin); err != nil {
-		return errors.Join(err, drain(force, c.Gateway.DrainTimeout, planner.Close))
-	} else if status != "" {
-		p.Log.Info("no gateway; probes and metrics are served", "url", status)
 	}
 	err = waitFor(quit, planner.Failed(), failed)
 	sayDraining(quit, p)

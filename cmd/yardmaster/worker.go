@@ -19,10 +19,13 @@ func (a *app) workerCommand() *cobra.Command {
 		Use:   "worker",
 		Short: "Host an engine and serve it to the fleet",
 		Long: `Host an engine, register it with a planner, and compute what gateways send.
+Give several planners of one cluster to --planner: any of them will do, and one
+that is gone is passed over.
 
 SIGTERM drains: the worker takes nothing new, finishes what it has and leaves.
 A second signal ends it at once.`,
 		Example: `  yardmaster worker --role prefill --model smollm2 --planner 10.0.0.1:8090
+  yardmaster worker --role decode --planner 10.0.0.1:8090,10.0.0.2:8090,10.0.0.3:8090
   yardmaster worker --role decode --model models/llama.gguf --threads 8
   yardmaster worker --engine scripted --script faults.yaml --planner ""`,
 		Args: cobra.NoArgs,

@@ -112,9 +112,8 @@ type GroupStatus struct {
 	Term      uint64 `json:"term"`
 	Committed uint64 `json:"committed"`
 	Applied   uint64 `json:"applied"`
-	Last      uint64 `json:"last"`     // in its log
-	Snapshot  uint64 `json:"snapshot"` // that its newest snapshot covers
-	Lag       uint64 `json:"lag"`      // entries behind the leader
+	Last      uint64 `json:"last"` // in its log
+	Lag       uint64 `json:"lag"`  // entries behind the leader
 }
 
 // Health is the short of a status: what a probe or an alert asks for.

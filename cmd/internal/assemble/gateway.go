@@ -22,6 +22,7 @@ import (
 	"github.com/yardmaster/yardmaster/gpu/engine/openai"
 	"github.com/yardmaster/yardmaster/server"
 	"github.com/yardmaster/yardmaster/server/admin"
+	"github.com/yardmaster/yardmaster/server/hub"
 	frontdoor "github.com/yardmaster/yardmaster/server/openai"
 	"github.com/yardmaster/yardmaster/server/sse"
 )
@@ -42,18 +43,37 @@ type asking interface {
 	Answers(id fleet.WorkerID) bool
 }
 
+// sharing is a fleet whose gateways know of each other's requests.
+type sharing interface {
+	// share is this gateway's side of the load hub, to be run; nil where there is
+	// none.
+	share(p Process, table *load.Table) (*hub.Link, error)
+}
+
+// recovering is a fleet that is not known from the first moment.
+type recovering interface {
+	// ready is why the view cannot be relied on yet.
+	ready() error
+}
+
+// operated is a fleet whose process may have an admin API before the gateway.
+type operated interface {
+	// operate puts the gateway on it and reports whether it did.
+	operate(d *dispatch.Dispatcher) bool
+}
+
 // Gateway is the client API on its listener.
 type Gateway struct {
 	dispatcher *dispatch.Dispatcher
 	server     *server.Server
-	admin      *adminServer // nil without one
+	admin      *adminServer // nil without one of its own
 	addr       string
 	served     chan error
 	after      []func() // what ends with the gateway
 }
 
 // ErrNoFleet means that a gateway has neither planners nor engines.
-var ErrNoFleet = errors.New("a gateway needs engines: give --engine URL, once for each")
+var ErrNoFleet = errors.New("a gateway needs engines: give --engine URL, once for each, or --join HOST:PORT for those of planners")
 
 // StartStaticGateway serves the engines of the settings by URL, without
 // planners.
@@ -84,14 +104,11 @@ func StartGateway(ctx context.Context, p Process, c config.Gateway, f Fleet) (*G
 	g := &Gateway{addr: ln.Addr().String(), served: make(chan error, 1)}
 	err = g.build(p, c, routing, f) //nolint:contextcheck // requests have contexts of their own
 	if err == nil {
-		g.admin, err = startAdmin(ctx, p, c.Admin, admin.Handler(admin.Parts{Dispatcher: func() *dispatch.Dispatcher { return g.dispatcher }}))
+		err = g.startAdmin(ctx, p, c.Admin, f)
 	}
 	if err != nil {
 		g.end()
 		return nil, errors.Join(err, ln.Close())
-	}
-	if g.admin != nil {
-		g.after = append(g.after, g.admin.close)
 	}
 	go func() {
 		if err := g.server.Serve(ln); err != nil {
@@ -99,6 +116,20 @@ func StartGateway(ctx context.Context, p Process, c config.Gateway, f Fleet) (*G
 		}
 	}()
 	return g, nil
+}
+
+// startAdmin puts the gateway on the fleet's admin API, or on one of its own.
+func (g *Gateway) startAdmin(ctx context.Context, p Process, addr string, f Fleet) (err error) {
+	if o, ok := f.(operated); ok && o.operate(g.dispatcher) {
+		return nil
+	}
+	if g.admin, err = listenAdmin(ctx, p, addr); err != nil || g.admin == nil {
+		return err
+	}
+	g.admin.gateway.Store(g.dispatcher)
+	g.admin.serve(p, admin.Parts{})
+	g.after = append(g.after, g.admin.close)
+	return nil
 }
 
 func routing(c config.Gateway) (route.Config, error) {
@@ -142,6 +173,9 @@ func (g *Gateway) build(p Process, c config.Gateway, routing route.Config, f Fle
 	if err != nil {
 		return err
 	}
+	if err := g.startSharing(p, f); err != nil {
+		return err
+	}
 	stream := sse.Config{Heartbeat: c.Heartbeat}
 	if c.Heartbeat == 0 {
 		stream.Heartbeat = -1
@@ -149,12 +183,46 @@ func (g *Gateway) build(p Process, c config.Gateway, routing route.Config, f Fle
 	g.server, err = server.New(server.Config{
 		OpenAI:  frontdoor.Config{MaxBody: c.MaxBody, MaxStops: c.MaxStops, MaxDepth: c.MaxDepth, Explain: c.Explain, Stream: stream},
 		Unready: c.UnreadyTime, MaxHeader: int(c.MaxHeader),
-	}, server.Deps{Dispatcher: g.dispatcher, View: f.View, Answers: answers, Absent: absent, Registry: p.Registry, Clock: p.Clock, Log: p.Log})
+	}, server.Deps{Dispatcher: g.dispatcher, View: f.View, Answers: answers, Absent: absent, Checks: checks(f), Registry: p.Registry, Clock: p.Clock, Log: p.Log})
 	if err != nil {
 		return err
 	}
 	g.after = append(g.after, g.startHealing())
 	return nil
+}
+
+// startSharing runs this gateway's side of the load hub until the gateway ends.
+func (g *Gateway) startSharing(p Process, f Fleet) error {
+	s, ok := f.(sharing)
+	if !ok {
+		return nil
+	}
+	link, err := s.share(p, g.dispatcher.Load())
+	if err != nil || link == nil {
+		return err
+	}
+	g.after = append(g.after, background(link.Run))
+	return nil
+}
+
+// background runs f until the returned function is called, which waits for its end.
+func background(f func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f(ctx)
+	}()
+	return func() { cancel(); <-done }
+}
+
+// checks are the fleet's own conditions of readiness.
+func checks(f Fleet) []server.Check {
+	r, ok := f.(recovering)
+	if !ok {
+		return nil
+	}
+	return []server.Check{{Name: "view", Ready: r.ready}}
 }
 
 // orNone is v, or -1 where dispatch would read 0 as its default.
@@ -174,13 +242,7 @@ const (
 
 // startHealing probes unreachable workers until the returned function is called.
 func (g *Gateway) startHealing() (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		g.dispatcher.Heal(ctx, probeEvery, reach)
-	}()
-	return func() { cancel(); <-done }
+	return background(func(ctx context.Context) { g.dispatcher.Heal(ctx, probeEvery, reach) })
 }
 
 // reach tells whether w accepts connections. It asks nothing over them.
@@ -215,13 +277,9 @@ func (g *Gateway) Addr() string { return g.addr }
 // URL is the root of the API.
 func (g *Gateway) URL() string { return "http://" + g.addr }
 
-// AdminURL is the root of the admin API; empty when there is none.
-func (g *Gateway) AdminURL() string {
-	if g.admin == nil {
-		return ""
-	}
-	return "http://" + g.admin.addr
-}
+// AdminURL is the root of the admin API; empty when there is none, or when it is
+// the planner's.
+func (g *Gateway) AdminURL() string { return g.admin.url() }
 
 // Load is what this gateway has in flight.
 func (g *Gateway) Load() *load.Table { return g.dispatcher.Load() }

@@ -4,138 +4,310 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
+	"github.com/yardmaster/yardmaster/core/dispatch"
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/lead"
+	"github.com/yardmaster/yardmaster/core/load"
+	"github.com/yardmaster/yardmaster/core/prefix"
 	"github.com/yardmaster/yardmaster/raftstore"
+	"github.com/yardmaster/yardmaster/raftstore/transport"
 	"github.com/yardmaster/yardmaster/server/admin"
 	"github.com/yardmaster/yardmaster/server/control"
+	"github.com/yardmaster/yardmaster/server/hub"
 )
 
-// Planner is a member of the replicated core, with the port where workers
+// Planner is a voting member of the replicated state, with the port where workers
 // register.
 type Planner struct {
 	store  *raftstore.Store
+	node   *node          // nil alone
+	leader *leaderControl // nil alone
 	leases *lead.Leases
-	prefix *localPrefix
 	server *control.Server
+	hub    *hub.Server  // nil alone
 	admin  *adminServer // nil without one
 	addr   string
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
+	log    func(msg string, args ...any)
 
+	mu     sync.Mutex
+	link   *hub.Link // of this process's gateway; nil before it has one
 	failed chan error
 }
 
-// leaderWait is how long a planner may take to lead its own cluster.
+// leaderWait is how long a planner that is alone may take to lead.
 const leaderWait = 10 * time.Second
 
-// StartPlanner opens the planner's state, waits until it leads and takes
+// StartPlanner starts a planner that is alone for ever: it has no peer port, and
+// no admin API before a gateway brings one. It returns when it leads and takes
 // workers. An empty data folder keeps everything in memory.
 func StartPlanner(ctx context.Context, p Process, c config.Planner, security config.TLS) (*Planner, error) {
-	tlsConfig, err := mutualTLS(security)
+	store, err := raftstore.Open(ctx, raftstore.Config{
+		Dir: c.DataDir, InMemory: c.DataDir == "", NodeID: c.ID, Version: p.Version, Prefix: prefixOptions(),
+		Registry: p.Registry, Logger: p.Log, Clock: p.Clock,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("planner.data-dir: %w", err)
+	}
+	out := &Planner{store: store}
+	if err := out.start(ctx, p, c, security); err != nil {
+		return nil, errors.Join(err, out.Close(ctx))
+	}
+	return out, out.lead(ctx)
+}
+
+// StartVoter starts a planner of a cluster: alone at first, or with others. It
+// returns when workers can call; the cluster may form later, and how far that is
+// the admin API says. Should it be the only planner, it leads when it returns.
+func StartVoter(ctx context.Context, p Process, c *config.Config) (*Planner, error) {
+	operators, err := listenAdmin(ctx, p, c.Gateway.Admin)
 	if err != nil {
 		return nil, err
+	}
+	node, err := enter(ctx, p, membership{
+		ID: c.Planner.ID, Dir: c.Planner.DataDir, Voter: true, Admin: operators.address(), Cluster: c.Cluster,
+	})
+	if err != nil {
+		operators.close()
+		return nil, err
+	}
+	out := &Planner{store: node.store, node: node, admin: operators, leader: &leaderControl{store: node.store, port: node.port}}
+	parts := admin.Parts{Cluster: operator{node.store}}
+	if !c.Planner.Gateway {
+		parts.Ready = out.ready
+	}
+	operators.serve(p, parts)
+	if err := out.start(ctx, p, c.Planner, c.TLS); err != nil {
+		return nil, errors.Join(err, out.Close(ctx))
+	}
+	if _, members := node.store.Members(); len(members) <= 1 && len(c.Cluster.Join) == 0 {
+		return out, out.lead(ctx)
+	}
+	return out, nil
+}
+
+// start serves workers and begins the leader's duties.
+func (p *Planner) start(ctx context.Context, process Process, c config.Planner, security config.TLS) error {
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	p.cancel, p.failed = cancel, make(chan error, 4)
+	p.log = process.Log.Info
+	p.leases = lead.NewLeases(lead.Config{TTL: c.LeaseTTL, RenewEvery: c.LeaseTTL / 3})
+	tlsConfig, err := mutualTLS(security)
+	if err != nil {
+		return err
+	}
+	index := newStorePrefix(process, p.store)
+	settings := control.Config{
+		Planner: p.store, Leases: p.leases, Prefix: index, Clock: process.Clock, Logger: process.Log,
+		TLS: tlsConfig, AllowPlaintext: security.Plaintext,
+	}
+	if p.node != nil {
+		settings.Leader, settings.PeerOptions = p.leader.client, transport.GRPCServerOptions()
+	}
+	if p.server, err = control.New(settings); err != nil {
+		return err
 	}
 	ln, err := listen(ctx, c.Listen, "planner.listen")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	store, err := raftstore.Open(ctx, raftstore.Config{
-		Dir: c.DataDir, InMemory: c.DataDir == "", NodeID: c.ID,
-		Registry: p.Registry, Logger: p.Log,
-	})
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("planner.data-dir: %w", err), ln.Close())
+	p.addr = ln.Addr().String()
+	p.serve("planner.listen", func() error { return p.server.Serve(ln) })
+	if err := p.startHub(process); err != nil {
+		return err
 	}
-	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	out := &Planner{store: store, prefix: newLocalPrefix(p), addr: ln.Addr().String(), cancel: cancel, failed: make(chan error, 2)}
-	out.leases = lead.NewLeases(lead.Config{TTL: c.LeaseTTL, RenewEvery: c.LeaseTTL / 3})
-	out.server, err = control.New(control.Config{
-		Planner: store, Leases: out.leases, Prefix: out.prefix, Clock: p.Clock, Logger: p.Log,
-		TLS: tlsConfig, AllowPlaintext: security.Plaintext,
+	p.tasks.Go(func() {
+		lead.Run(run, lead.Duties{Planner: p.store, Leases: p.leases, Clock: process.Clock, Registry: process.Registry, Logger: process.Log})
 	})
-	if err != nil {
-		return nil, errors.Join(err, ln.Close(), out.Close(ctx))
-	}
-	out.tasks.Go(func() {
-		lead.Run(run, lead.Duties{Planner: store, Leases: out.leases, Clock: p.Clock, Registry: p.Registry, Logger: p.Log})
+	p.tasks.Go(func() {
+		lead.RunPrefix(run, lead.PrefixDuties{
+			State: index.State(), Propose: index.Propose, View: p.store.View, Leading: p.store.LeadingPrefix,
+			Clock: process.Clock, Registry: process.Registry, Logger: process.Log,
+		})
 	})
-	out.tasks.Go(func() { out.prefix.run(run, p, store) })
-	out.tasks.Go(func() {
-		if err := out.server.Serve(ln); err != nil {
-			out.failed <- fmt.Errorf("planner.listen: %w", err)
-		}
-	})
-	out.tasks.Go(func() {
+	p.tasks.Go(func() {
 		select {
-		case <-store.Faulted():
-			out.failed <- fmt.Errorf("planner: start it again: %w", store.Fault())
+		case <-p.store.Faulted():
+			p.failed <- fmt.Errorf("planner: start it again: %w", p.store.Fault())
 		case <-run.Done():
 		}
 	})
+	return nil
+}
+
+// serve runs one listener until it ends, which is a failure of the planner unless
+// it was told to.
+func (p *Planner) serve(what string, accept func() error) {
+	p.tasks.Go(func() {
+		if err := accept(); err != nil && !errors.Is(err, net.ErrClosed) {
+			p.failed <- fmt.Errorf("%s: %w", what, err)
+		}
+	})
+}
+
+// startHub serves what members want of the leader.
+func (p *Planner) startHub(process Process) (err error) {
+	if p.node == nil {
+		return nil
+	}
+	p.hub, err = hub.NewServer(hub.ServerConfig{
+		Leading: p.store.Leading, View: p.store.View, Samples: p.leases.Samples, Peer: transport.PeerID,
+		Options: transport.GRPCServerOptions(), Registry: process.Registry, Clock: process.Clock, Logger: process.Log,
+	})
+	if err != nil {
+		return err
+	}
+	p.serve("load hub", func() error { return p.hub.Serve(p.node.port.Listener(transport.ProtoHub)) })
+	p.serve("control between planners", func() error { return p.server.ServePeers(p.node.port.Listener(protoControl)) })
+	return nil
+}
+
+// lead returns when the planner leads; it ends the planner when it cannot.
+func (p *Planner) lead(ctx context.Context) error {
 	wait, stop := context.WithTimeout(ctx, leaderWait)
 	defer stop()
-	if err := store.WaitLeader(wait); err != nil {
-		return nil, errors.Join(fmt.Errorf("planner: does not come to lead: %w", err), out.Close(ctx))
+	if err := p.store.WaitLeader(wait); err != nil {
+		return errors.Join(fmt.Errorf("planner: does not come to lead: %w", err), p.Close(ctx))
 	}
 	select {
-	case err := <-out.failed:
-		return nil, errors.Join(err, out.Close(ctx))
+	case err := <-p.failed:
+		return errors.Join(err, p.Close(ctx))
 	default:
-		return out, nil
+		return nil
 	}
 }
 
 // Addr is where workers register, host:port.
 func (p *Planner) Addr() string { return p.addr }
 
-// ServeStatus answers probes and shows metrics on addr, a loopback address, for a
-// planner without a gateway that would. It returns the API's root; empty when
-// addr is, or when another process has the default address.
-func (p *Planner) ServeStatus(ctx context.Context, process Process, addr string) (url string, err error) {
-	p.admin, err = startAdmin(ctx, process, addr, admin.Handler(admin.Parts{Registry: process.Registry, Ready: p.ready}))
-	if err != nil || p.admin == nil {
-		return "", err
+// PeerAddr is where other members call, host:port; empty alone.
+func (p *Planner) PeerAddr() string {
+	if p.node == nil {
+		return ""
 	}
-	return "http://" + p.admin.addr, nil
+	return p.node.port.Addr().String()
 }
 
-var errNoLeader = errors.New("this planner does not lead")
+// AdminURL is the root of the admin API; empty when there is none.
+func (p *Planner) AdminURL() string { return p.admin.url() }
 
-// ready is why workers cannot register here, nil when they can.
+// ready is why this planner's view cannot be relied on, nil when it can. It stays
+// so when other planners are gone.
 func (p *Planner) ready() error {
 	if err := p.store.Fault(); err != nil {
 		return err
 	}
-	if !p.store.Leading() {
-		return errNoLeader
-	}
-	return nil
+	return p.store.Ready()
 }
 
 // View is the fleet.
 func (p *Planner) View() *fleet.View { return p.store.View() }
 
-// Samples is what workers last said of themselves.
-func (p *Planner) Samples() *fleet.Samples { return p.leases.Samples() }
+// Samples is what workers last said of themselves, to this planner or to the
+// leader.
+func (p *Planner) Samples() *fleet.Samples {
+	p.mu.Lock()
+	link := p.link
+	p.mu.Unlock()
+	if link != nil {
+		return link.Samples()
+	}
+	return p.leases.Samples()
+}
+
+// Prefix is the planner's prefix state: [prefix.State.Table] has the index and
+// which of its numbers means which worker.
+func (p *Planner) Prefix() *prefix.State { return p.store.Prefix() }
+
+// Events is the index of what workers said they hold.
+func (p *Planner) Events() *prefix.Table { return p.store.Prefix().Table() }
+
+// share has this process's gateway and the others' know of each other.
+func (p *Planner) share(process Process, table *load.Table) (*hub.Link, error) {
+	if p.node == nil {
+		return nil, nil
+	}
+	link, err := p.node.gatewayLoad(process, table, p.hub)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.link = link
+	return link, nil
+}
+
+// operate puts the process's gateway on its admin API, if it has one.
+func (p *Planner) operate(d *dispatch.Dispatcher) bool {
+	if p.node == nil {
+		return false
+	}
+	if p.admin != nil {
+		p.admin.gateway.Store(d)
+	}
+	return true
+}
 
 // Failed delivers why the planner no longer takes workers or changes, should
 // that come to be. What it knows can still be read.
 func (p *Planner) Failed() <-chan error { return p.failed }
 
-// Close ends the planner within ctx.
+// handOver is how much of a planner's last moments may go to finding a successor.
+const handOver = 2 * time.Second
+
+// Close ends the planner within ctx. One that leads others hands leadership on
+// first.
 func (p *Planner) Close(ctx context.Context) error {
+	p.stepDown(ctx)
+	if p.hub != nil {
+		p.hub.Close(ctx)
+	}
 	if p.server != nil {
 		p.server.Close(ctx)
 	}
-	if p.admin != nil {
-		p.admin.close()
+	p.admin.close()
+	if p.leader != nil {
+		p.leader.close()
 	}
-	p.cancel()
+	if p.cancel != nil {
+		p.cancel()
+	}
+	if p.node == nil {
+		p.tasks.Wait()
+		return p.store.Close(ctx)
+	}
+	err := p.node.close(ctx)
 	p.tasks.Wait()
-	return p.store.Close(ctx)
+	return err
+}
+
+// stepDown hands leadership on if there is anybody to take it.
+func (p *Planner) stepDown(ctx context.Context) {
+	if p.node == nil || !p.store.Leading() && !p.store.LeadingPrefix() {
+		return
+	}
+	voters := 0
+	_, members := p.store.Members()
+	for _, m := range members {
+		if m.Voter {
+			voters++
+		}
+	}
+	if voters < 2 {
+		return
+	}
+	// Also when draining took all the time there was: this takes milliseconds.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handOver)
+	defer cancel()
+	if err := p.store.StepDown(ctx); err != nil {
+		p.log("nobody took over before the end; the others will elect", "err", err)
+		return
+	}
+	p.log("leadership handed on")
 }

@@ -21,6 +21,9 @@ type Process struct {
 	Log      *slog.Logger
 	Clock    clock.Clock
 	Registry *measure.Registry
+	// Settings are the effective ones, for debug bundles; secrets are in them by
+	// reference only. They may be nil.
+	Settings []config.Setting
 }
 
 // NewProcess is a process on the machine's clock.
@@ -112,3 +115,12 @@ func checkPlainAPI(addr net.Addr, allowed bool) error {
 
 // ErrNoHost means that others cannot know how to reach this worker.
 var ErrNoHost = errors.New("say by which host name others reach this worker")
+
+// makeFolder makes a folder that its owner alone may look into.
+func makeFolder(name string) error { return os.MkdirAll(name, 0o700) }
+
+// missing reports whether there is no such file.
+func missing(name string) bool {
+	_, err := os.Stat(name)
+	return errors.Is(err, os.ErrNotExist)
+}

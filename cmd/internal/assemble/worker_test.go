@@ -142,24 +142,6 @@ func ask(t *testing.T, url string) (status int, body string) {
 	return resp.StatusCode, string(b)
 }
 
-// A planner without a gateway answers probes and shows its metrics.
-func TestAPlannerWithoutAGatewayHasAStatus(t *testing.T) {
-	p, err := StartPlanner(t.Context(), quiet(), settings(t).Planner, config.TLS{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	url, err := p.ServeStatus(t.Context(), quiet(), "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range []string{"/livez", "/readyz", "/metrics"} {
-		if status, body := ask(t, url+path); status != 200 {
-			t.Errorf("%s: %d %s", path, status, body)
-		}
-	}
-	closeWithin(t, "planner", p.Close)
-}
-
 func TestDefaultIDsDiffer(t *testing.T) {
 	at := func(host string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(host), Port: 9000} }
 	for _, tt := range []struct {

@@ -86,7 +86,7 @@ func startLine(t *testing.T) *line {
 	control, api := freeAddr(t), freeAddr(t)
 	model := gguftest.TinyModelFile(t, 1, gguftest.Options{Context: contextTokens})
 	l := &line{url: "http://" + api}
-	l.planner = run("planner", "planner", "--data-dir", filepath.Join(t.TempDir(), "state"), "--listen", control,
+	l.planner = run("planner", "planner", "--data-dir", filepath.Join(t.TempDir(), "state"), "--listen", control, "--peer-listen", "127.0.0.1:0",
 		"--gateway-listen", api, "--gateway-disaggregate", "always", "--gateway-explain")
 	for _, role := range []string{"prefill", "decode"} {
 		run(role, "worker", "--id", role, "--role", role, "--model", model, "--planner", control, "--threads", "1")
@@ -157,14 +157,14 @@ func TestOneLineSaysWhatToDo(t *testing.T) {
 		{"port taken in dev", []string{"dev", "--engine", "scripted", "--gateway-listen", taken.Addr().String()}, 1, "another process has that port"},
 		{"no engines", []string{"gateway"}, 2, "give --engine URL"},
 		{"no data folder", []string{"planner"}, 2, "--data-dir"},
-		{"data folder is a file", []string{"planner", "--data-dir", sealed, "--listen", "127.0.0.1:0"}, 1, "planner.data-dir"},
+		{"data folder is a file", []string{"planner", "--data-dir", sealed, "--listen", "127.0.0.1:0", "--peer-listen", "127.0.0.1:0"}, 1, "planner.data-dir"},
 		{"model missing", []string{"worker", "--planner", ""}, 3, "yardmaster model fetch smollm2"},
 		{"model file missing", []string{"worker", "--planner", "", "--model", "no/such.gguf"}, 3, "no/such.gguf"},
 		{"model damaged", []string{"worker", "--planner", "", "--model", garbage}, 1, "offset"},
 		{"script missing", []string{"worker", "--planner", "", "--engine", "scripted", "--script", "no.yaml"}, 3, "no.yaml"},
 		{"foreign address", []string{"worker", "--planner", "", "--engine", "scripted", "--listen", "192.0.2.1:0"}, 1, "this machine has no such address"},
 		{"every address", []string{"worker", "--planner", "", "--engine", "scripted", "--listen", ":0", "--plain-api"}, 2, "worker.advertise"},
-		{"plain text abroad", []string{"planner", "--data-dir", filepath.Join(t.TempDir(), "s"), "--listen", ":0", "--gateway-listen", "127.0.0.1:0"}, 2, "--tls-cert"},
+		{"plain text abroad", []string{"planner", "--data-dir", filepath.Join(t.TempDir(), "s"), "--listen", ":0", "--gateway-listen", "127.0.0.1:0", "--peer-listen", "127.0.0.1:0"}, 2, "--tls-cert"},
 		{"plain KV abroad", []string{"worker", "--planner", "", "--transfer", ":0", "--advertise", "h", "--model", tiny}, 2, "--tls-cert"},
 	}
 	for _, tt := range tests {

@@ -1,0 +1,328 @@
+package assemble
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/yardmaster/yardmaster/cmd/internal/config"
+	"github.com/yardmaster/yardmaster/raftstore"
+	"github.com/yardmaster/yardmaster/raftstore/identity"
+	"github.com/yardmaster/yardmaster/server/admin"
+)
+
+// clusterWait bounds what a cluster on a busy machine may take.
+const clusterWait = 40 * time.Second
+
+// clusterSettings are those of a member on free ports of this machine.
+func clusterSettings(t *testing.T) *config.Config {
+	t.Helper()
+	c := settings(t)
+	c.Planner.Listen, c.Gateway.Listen, c.Gateway.Admin = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
+	c.Cluster.PeerListen = "127.0.0.1:0"
+	c.Gateway.UnreadyTime = 0
+	return c
+}
+
+// startVoters starts n planners that found a cluster. They end with the test.
+func startVoters(t *testing.T, n int) (planners []*Planner, settings []*config.Config) {
+	t.Helper()
+	token := filepath.Join(t.TempDir(), "cluster.token")
+	addrs := freePorts(t, n)
+	for i := range n {
+		c := clusterSettings(t)
+		c.Planner.ID = "planner-" + string(rune('0'+i))
+		c.Planner.DataDir = filepath.Join(t.TempDir(), "state")
+		c.Planner.Gateway = false
+		c.Cluster.TokenFile, c.Cluster.PeerListen = token, addrs[i]
+		if n > 1 {
+			c.Cluster.Join, c.Cluster.BootstrapExpect = addrs, n
+			if i == 0 {
+				writeToken(t, token)
+			}
+		}
+		p, err := StartVoter(t.Context(), spoken(t), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { closeWithin(t, c.Planner.ID, p.Close) })
+		planners, settings = append(planners, p), append(settings, c)
+	}
+	return planners, settings
+}
+
+func freePorts(t *testing.T, n int) (addrs []string) {
+	t.Helper()
+	for range n {
+		ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close() //nolint:errcheck // it only had to be free
+		addrs = append(addrs, ln.Addr().String())
+	}
+	return addrs
+}
+
+func get(t *testing.T, url string) (status int, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close() //nolint:errcheck // read only
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return resp.StatusCode, string(b)
+}
+
+func waitFor(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(clusterWait); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never came true: %s", what)
+		}
+	}
+}
+
+func scriptedAt(t *testing.T, id string, planners ...string) *Worker {
+	t.Helper()
+	c := settings(t)
+	c.Worker.Engine, c.Worker.ServedName, c.Worker.ID, c.Worker.Planners = "scripted", "m", id, planners
+	w, err := StartWorker(t.Context(), spoken(t), c.Worker, config.TLS{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeWithin(t, id, w.Close) })
+	return w
+}
+
+// TestAPlannerAloneHasAClusterOfItsOwn starts one as the command does, and asks
+// what its admin API says.
+func TestAPlannerAloneHasAClusterOfItsOwn(t *testing.T) {
+	planners, settings := startVoters(t, 1)
+	p := planners[0]
+	waitFor(t, "it is healthy", func() bool { status, _ := get(t, p.AdminURL()+"/admin/cluster/health"); return status == http.StatusOK })
+	for _, path := range []string{"/livez", "/readyz", "/metrics", "/admin/cluster/status", "/admin/cluster/health", "/admin/cluster/debug"} {
+		if status, body := get(t, p.AdminURL()+path); status != http.StatusOK {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+	_, body := get(t, p.AdminURL()+"/admin/cluster/status")
+	s := gjson.Parse(body)
+	if s.Get("leader").Str != "planner-0" || s.Get("members.#").Int() != 1 || s.Get("members.0.address").Str != p.PeerAddr() ||
+		!s.Get("healthy").Bool() || s.Get("tolerates").Int() != 0 {
+		t.Errorf("%s", body)
+	}
+	if info, err := os.Stat(settings[0].Cluster.TokenFile); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("token file: %v, %v", info, err)
+	}
+}
+
+// TestAClusterServes is the whole in one process: three planners, two gateways, a
+// worker that knows one planner. The leader is lost, then all planners are.
+func TestAClusterServes(t *testing.T) {
+	planners, settings := startVoters(t, 3)
+	for i, p := range planners {
+		waitFor(t, settings[i].Planner.ID+" is ready", func() bool { return p.ready() == nil })
+	}
+	w := scriptedAt(t, "w0", planners[1].Addr())
+	var gateways []*Gateway
+	for range 2 {
+		c := clusterSettings(t)
+		c.Cluster.Join, c.Cluster.TokenFile = settings[0].Cluster.Join, settings[0].Cluster.TokenFile
+		g, err := StartJoinedGateway(t.Context(), spoken(t), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { closeWithin(t, "gateway", g.Close) })
+		waitFor(t, "the gateway is ready", func() bool { status, _ := get(t, g.URL()+"/readyz"); return status == http.StatusOK })
+		gateways = append(gateways, g)
+	}
+	serve := func(when string) {
+		t.Helper()
+		for i, g := range gateways {
+			if status := completion(t, g.URL(), "m"); status != http.StatusOK {
+				t.Errorf("%s: gateway %d answers %d", when, i, status)
+			}
+		}
+	}
+	serve("at first")
+	status := gjson.Parse(second(get(t, planners[0].AdminURL()+"/admin/cluster/status")))
+	if status.Get("members.#").Int() != 5 {
+		t.Errorf("%s", status.Raw)
+	}
+	lost := -1
+	for i, p := range planners {
+		if p.store.Leading() {
+			lost = i
+		}
+	}
+	if lost < 0 {
+		t.Fatal("nobody leads")
+	}
+	closeWithin(t, "the leader", planners[lost].Close)
+	serve("without the leader")
+	rest := append(append([]*Planner{}, planners[:lost]...), planners[lost+1:]...)
+	waitFor(t, "another leads", func() bool { return rest[0].store.Leading() || rest[1].store.Leading() })
+	epoch := w.Epoch()
+	waitFor(t, "the worker is held", func() bool { return len(rest[0].View().Workers) == 1 && w.Epoch() == epoch })
+	for _, p := range rest {
+		closeWithin(t, "a planner", p.Close)
+	}
+	serve("without planners")
+	for _, g := range gateways {
+		if status, body := get(t, g.URL()+"/readyz"); status != http.StatusOK {
+			t.Errorf("without planners: %d %s", status, body)
+		}
+	}
+}
+
+func second[A, B any](_ A, b B) B { return b }
+
+func TestAMemberNeedsItsSecret(t *testing.T) {
+	c := clusterSettings(t)
+	c.Planner.DataDir, c.Cluster.Join = filepath.Join(t.TempDir(), "state"), []string{"127.0.0.1:1"}
+	if _, err := StartVoter(t.Context(), spoken(t), c); !errors.Is(err, ErrNoToken) || !strings.Contains(err.Error(), "yardmaster cluster token new") {
+		t.Errorf("a planner: %v", err)
+	}
+	if _, err := StartJoinedGateway(t.Context(), spoken(t), c); !errors.Is(err, ErrNoToken) || !strings.Contains(err.Error(), "--token-file") {
+		t.Errorf("a gateway: %v", err)
+	}
+	c.Cluster.TokenFile = filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(c.Cluster.TokenFile, []byte("ym1-nonsense\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := StartVoter(t.Context(), spoken(t), c); err == nil || strings.Contains(err.Error(), "nonsense") {
+		t.Errorf("a bad token: %v", err)
+	}
+	c.Cluster.Join = nil
+	if _, err := StartJoinedGateway(t.Context(), spoken(t), c); !errors.Is(err, ErrNoPlanners) {
+		t.Errorf("a gateway without planners: %v", err)
+	}
+}
+
+func TestPeerAddress(t *testing.T) {
+	at := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 8092} }
+	for _, tt := range []struct{ ip, as, want string }{
+		{"127.0.0.1", "", "127.0.0.1:8092"},
+		{"::", "p1", "p1:8092"},
+		{"::", "p1:9", "p1:9"},
+		{"::", "fd00::7", "[fd00::7]:8092"},
+		{"0.0.0.0", "", ""},
+	} {
+		got, err := peerAddress(at(tt.ip), tt.as)
+		if got != tt.want || (tt.want == "") != errors.Is(err, ErrNoPeerHost) {
+			t.Errorf("%+v: %q, %v", tt, got, err)
+		}
+	}
+}
+
+func TestGatewayIDs(t *testing.T) {
+	for _, tt := range []struct{ id, listen, cert, want string }{
+		{"", "127.0.0.1:8080", "", "gateway-8080-"},
+		{"", ":8080", "", "gateway-8080-"},
+		{"", "10.0.0.7:80", "", "gateway-10.0.0.7-80-"},
+		{"", "Edge_1:80", "", "gateway-edge-1-80-"},
+		{"g1", "10.0.0.7:80", "", "g1-"},
+		{"g1", "10.0.0.7:80", "g1.pem", "g1"},
+	} {
+		c := settings(t)
+		c.Gateway.ID, c.Gateway.Listen, c.Cluster.PeerCert = tt.id, tt.listen, tt.cert
+		one, two := gatewayID(c), gatewayID(c)
+		if !strings.HasPrefix(one, tt.want) || (one == two) != (tt.cert != "") {
+			t.Errorf("%+v: %s, %s", tt, one, two)
+		}
+	}
+}
+
+func TestErrorsKeepTheirText(t *testing.T) {
+	for from, as := range map[error]error{
+		raftstore.ErrNoLeader: admin.ErrNoLeader, raftstore.ErrRefused: admin.ErrRefused,
+		raftstore.ErrAmbiguous: admin.ErrUncertain, raftstore.ErrUnknownMember: admin.ErrUnknownMember,
+	} {
+		err := tell(errors.Join(errors.New("because"), from))
+		if !errors.Is(err, as) || !errors.Is(err, from) || !strings.HasPrefix(err.Error(), "because") {
+			t.Errorf("%v: %v", from, err)
+		}
+	}
+	if tell(nil) != nil || !errors.Is(tell(context.Canceled), context.Canceled) {
+		t.Error("other errors")
+	}
+}
+
+// TestStatesThatDiffer must be seen, whoever is asked.
+func TestStatesThatDiffer(t *testing.T) {
+	node := func(id, digest string) raftstore.MemberStatus {
+		return raftstore.MemberStatus{
+			Member: raftstore.Member{ID: id, Voter: true}, Answered: true, Healthy: true,
+			Node: raftstore.NodeStatus{Prefix: raftstore.GroupStatus{Samples: []raftstore.Sample{{Index: 8, Digest: "same"}, {Index: 16, Digest: digest}}}},
+		}
+	}
+	s := raftstore.ClusterStatus{Leader: "a", PrefixLeader: "a", Healthy: true, Voters: 2, Members: []raftstore.MemberStatus{node("a", "x"), node("b", "x")}}
+	if out := statusOf(&s); !out.Healthy || len(out.Problems) != 0 {
+		t.Errorf("%+v", out)
+	}
+	s.Members[1] = node("b", "y")
+	if out := statusOf(&s); out.Healthy || len(out.Problems) != 1 || !strings.Contains(out.Problems[0], "group prefix differ at index 16 between a and b") {
+		t.Errorf("%+v", out)
+	}
+}
+
+func writeToken(t *testing.T, file string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(identity.NewToken()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// spoken is a process whose log is shown when the test fails.
+func spoken(t *testing.T) Process {
+	t.Helper()
+	log := &journal{}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(log.String())
+		}
+	})
+	p := quiet()
+	p.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	return p
+}
+
+// journal is a buffer that several goroutines write to.
+type journal struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (j *journal) Write(b []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(b)
+}
+
+// String is the end of what was written.
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	const most = 16 << 10
+	return j.text.String()[max(0, j.text.Len()-most):]
+}

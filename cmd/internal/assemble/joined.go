@@ -1,0 +1,171 @@
+package assemble
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/yardmaster/yardmaster/cmd/internal/config"
+	"github.com/yardmaster/yardmaster/core/dispatch"
+	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/load"
+	"github.com/yardmaster/yardmaster/core/prefix"
+	"github.com/yardmaster/yardmaster/raftstore"
+	"github.com/yardmaster/yardmaster/server/admin"
+	"github.com/yardmaster/yardmaster/server/hub"
+)
+
+// replica is the fleet of a gateway that follows the planners: everything that
+// they know, in this process's memory, whether they are there or not.
+type replica struct {
+	node  *node
+	admin *adminServer
+	link  *hub.Link
+	log   func(msg string, args ...any)
+	stop  chan struct{} // closed to end watch
+	done  chan struct{} // closed when watch has ended
+}
+
+// ErrNoPlanners means that a gateway was told of no planners.
+var ErrNoPlanners = errors.New("a gateway joins planners: give --join HOST:PORT")
+
+// StartJoinedGateway serves the fleet of the cluster that the settings name, as a
+// member that does not vote. It returns when the API answers; it is ready once
+// what the planners know has arrived, and stays so when they are gone.
+func StartJoinedGateway(ctx context.Context, p Process, c *config.Config) (*Gateway, error) {
+	if len(c.Cluster.Join) == 0 {
+		return nil, fmt.Errorf("cluster.join: %w", ErrNoPlanners)
+	}
+	operators, err := listenAdmin(ctx, p, c.Gateway.Admin)
+	if err != nil {
+		return nil, err
+	}
+	node, err := enter(ctx, p, membership{
+		ID: gatewayID(c), Admin: operators.address(), Cluster: c.Cluster,
+	})
+	if err != nil {
+		operators.close()
+		return nil, err
+	}
+	r := &replica{node: node, admin: operators, log: p.Log.Info, stop: make(chan struct{}), done: make(chan struct{})}
+	operators.serve(p, admin.Parts{Cluster: operator{node.store}})
+	go r.watch(p)
+	g, err := StartGateway(ctx, p, c.Gateway, r)
+	if err != nil {
+		r.close()
+		return nil, err
+	}
+	g.admin = operators // which ends with r
+	g.after = append(g.after, r.close)
+	return g, nil
+}
+
+// gatewayID names the gateway for this one life: its log is in memory, and a
+// member that forgot what it had acknowledged is better another member. An
+// operator's certificate has a fixed name, which then is the node's.
+func gatewayID(c *config.Config) string {
+	name := c.Gateway.ID
+	if c.Cluster.Certificates() && name != "" {
+		return name
+	}
+	if name == "" {
+		host, port, _ := net.SplitHostPort(c.Gateway.Listen) // the setting is an address
+		name = "gateway-" + port
+		if ip := net.ParseIP(host); host != "" && host != "localhost" && (ip == nil || !ip.IsLoopback() && !ip.IsUnspecified()) {
+			name = "gateway-" + nodeWord(host) + "-" + port
+		}
+	}
+	return name[:min(len(name), 50)] + "-" + raftstore.NewRequestID().String()[:6]
+}
+
+// nodeWord is a host as it can stand in a node's name.
+func nodeWord(host string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '.', r == '-':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r + 'a' - 'A'
+		default:
+			return '-'
+		}
+	}, host)
+}
+
+// watch says once when the view is complete, and when changes no longer come.
+func (r *replica) watch(p Process) {
+	defer close(r.done)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	waited := make(chan error, 1)
+	go func() { waited <- r.node.store.WaitReady(ctx) }()
+	defer func() { cancel(); <-waited }()
+	complete := waited
+	for {
+		select {
+		case err := <-complete:
+			if err == nil {
+				p.Log.Info("the planners' view is here", "workers", len(r.View().Workers))
+			}
+			waited <- err // for the end
+			complete = nil
+		case <-r.node.store.Faulted():
+			p.Log.Error("this gateway no longer follows the planners; it goes on with what it knows: start it again when it suits", "err", r.node.store.Fault())
+			return
+		case <-r.stop:
+			return
+		}
+	}
+}
+
+// View is the fleet.
+func (r *replica) View() *fleet.View { return r.node.store.View() }
+
+// Samples is what workers last said of themselves.
+func (r *replica) Samples() *fleet.Samples {
+	if r.link == nil {
+		return nil
+	}
+	return r.link.Samples()
+}
+
+// Events is the index of what workers said they hold.
+func (r *replica) Events() *prefix.Table { return r.node.store.Prefix().Table() }
+
+func (r *replica) ready() error { return r.node.store.Ready() }
+
+func (r *replica) share(p Process, table *load.Table) (link *hub.Link, err error) {
+	r.link, err = r.node.gatewayLoad(p, table, nil)
+	return r.link, err
+}
+
+func (r *replica) operate(d *dispatch.Dispatcher) bool {
+	if r.admin != nil {
+		r.admin.gateway.Store(d)
+	}
+	return true
+}
+
+// leaveTime bounds how long a gateway tries to tell the planners that it goes. They
+// would find out by themselves.
+const leaveTime = 2 * time.Second
+
+// close leaves the cluster and ends the node.
+func (r *replica) close() {
+	close(r.stop)
+	<-r.done
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
+	defer cancel()
+	if err := r.node.store.Leave(ctx); err != nil {
+		r.log("left without telling the planners, who will notice", "err", err)
+	}
+	r.admin.close()
+	end, stop := context.WithTimeout(context.Background(), leaveTime)
+	defer stop()
+	if err := r.node.close(end); err != nil {
+		r.log("the node did not end cleanly", "err", err)
+	}
+}

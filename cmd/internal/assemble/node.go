@@ -1,0 +1,189 @@
+package assemble
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/yardmaster/yardmaster/cmd/internal/config"
+	"github.com/yardmaster/yardmaster/cmd/internal/hugemem"
+	"github.com/yardmaster/yardmaster/core/load"
+	"github.com/yardmaster/yardmaster/core/prefix"
+	"github.com/yardmaster/yardmaster/raftstore"
+	"github.com/yardmaster/yardmaster/raftstore/identity"
+	"github.com/yardmaster/yardmaster/raftstore/transport"
+	"github.com/yardmaster/yardmaster/server/hub"
+)
+
+// Raft's timers, before cluster.raft-multiplier.
+const (
+	heartbeat = 300 * time.Millisecond
+	lease     = 150 * time.Millisecond
+)
+
+// membership is how a process is a node of the cluster.
+type membership struct {
+	ID      string
+	Dir     string // of a planner
+	Voter   bool
+	Admin   string // where its admin API answers
+	Cluster config.Cluster
+}
+
+// node is this process as a node: its peer port, and the store behind it.
+type node struct {
+	store    *raftstore.Store
+	port     *transport.Port
+	identity *identity.Identity
+	cancel   context.CancelFunc
+	tasks    sync.WaitGroup
+}
+
+// enter opens the peer port and the store. What comes of it in the cluster goes
+// on behind it.
+func enter(ctx context.Context, p Process, m membership) (*node, error) {
+	who, err := identify(p, &m)
+	if err != nil {
+		return nil, err
+	}
+	ln, err := listen(ctx, peerListen(&m), "cluster.peer-listen")
+	if err != nil {
+		return nil, err
+	}
+	advertise, err := peerAddress(ln.Addr(), m.Cluster.PeerAdvertise)
+	if err != nil {
+		return nil, errors.Join(err, ln.Close())
+	}
+	out := &node{identity: who}
+	out.port = transport.NewPort(transport.PortConfig{Listener: ln, Identity: who, Registry: p.Registry, Logger: p.Log})
+	times := time.Duration(m.Cluster.RaftMultiplier)
+	out.store, err = raftstore.Open(ctx, raftstore.Config{
+		Dir: m.Dir, InMemory: m.Voter && m.Dir == "", NodeID: m.ID, Nonvoter: !m.Voter,
+		Port: out.port, Advertise: advertise, Join: m.Cluster.Join, BootstrapExpect: m.Cluster.BootstrapExpect,
+		ReapAfter: m.Cluster.ReapAfter, AdminAddr: m.Admin, Version: p.Version,
+		Heartbeat: times * heartbeat, Lease: times * lease,
+		Prefix:   prefixOptions(),
+		Registry: p.Registry, Logger: p.Log, Clock: p.Clock,
+	})
+	if err != nil {
+		return nil, errors.Join(storeError(err, &m), out.port.Close())
+	}
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	out.cancel = cancel
+	out.tasks.Go(func() { who.Run(run) })
+	return out, nil
+}
+
+// prefixOptions keep the index in huge pages, as bench index measures it.
+func prefixOptions() prefix.Options {
+	return prefix.Options{Memory: new(hugemem.Allocator).Words}
+}
+
+// storeError names the setting that the store's fault is about.
+func storeError(err error, m *membership) error {
+	if m.Voter {
+		return fmt.Errorf("planner.data-dir: %w", err)
+	}
+	return fmt.Errorf("gateway: %w", err)
+}
+
+// ErrNoToken means that a node has no secret to show to the others.
+var ErrNoToken = errors.New("a node needs the cluster's token")
+
+// identify reads or creates what the node proves itself by.
+func identify(p Process, m *membership) (*identity.Identity, error) {
+	c := identity.Config{NodeID: m.ID, Clock: p.Clock, Logger: p.Log}
+	setting := "cluster.token-file"
+	switch {
+	case m.Cluster.Certificates():
+		setting = "cluster.peer-cert"
+		c.CertFile, c.KeyFile, c.CAFile = m.Cluster.PeerCert, m.Cluster.PeerKey, m.Cluster.PeerCA
+	case m.Cluster.TokenFile != "":
+		c.TokenFile = m.Cluster.TokenFile
+	case m.Dir != "":
+		c.TokenFile = filepath.Join(m.Dir, config.TokenName)
+	default:
+		return nil, fmt.Errorf("cluster.token-file: %w: copy the planners' file and name the copy with --token-file", ErrNoToken)
+	}
+	// A node that goes to others must bring their token, not one of its own.
+	c.Create = c.TokenFile != "" && m.Voter && len(m.Cluster.Join) == 0
+	if c.Create && m.Cluster.TokenFile == "" {
+		if err := makeFolder(filepath.Dir(c.TokenFile)); err != nil {
+			return nil, fmt.Errorf("planner.data-dir: %w", err)
+		}
+	}
+	who, err := identity.Open(c)
+	if err != nil && !c.Create && c.TokenFile != "" && missing(c.TokenFile) {
+		return nil, fmt.Errorf("%s: %w: there is no %s; copy the other members' file there, or make one for all with `yardmaster cluster token new %s`",
+			setting, ErrNoToken, c.TokenFile, c.TokenFile)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", setting, err)
+	}
+	return who, nil
+}
+
+func peerListen(m *membership) string {
+	switch {
+	case m.Cluster.PeerListen != "":
+		return m.Cluster.PeerListen
+	case m.Voter:
+		return config.DefaultPeer
+	default:
+		return "127.0.0.1:0"
+	}
+}
+
+// peerAddress is what others reach the peer port by. as is a host, host:port or
+// empty.
+func peerAddress(ln net.Addr, as string) (string, error) {
+	own, port, err := net.SplitHostPort(ln.String())
+	if err != nil {
+		return "", fmt.Errorf("assemble: %w", err)
+	}
+	if _, _, err := net.SplitHostPort(as); err == nil {
+		return as, nil
+	}
+	if as != "" {
+		return net.JoinHostPort(as, port), nil
+	}
+	if ip := net.ParseIP(own); ip != nil && ip.IsUnspecified() {
+		return "", fmt.Errorf("cluster.peer-advertise: %w: the peer port listens on every address (%s)", ErrNoPeerHost, ln)
+	}
+	return net.JoinHostPort(own, port), nil
+}
+
+// ErrNoPeerHost means that others cannot know how to reach this node.
+var ErrNoPeerHost = errors.New("say by which host name other members reach this node")
+
+// gatewayLoad is this gateway's side of the load hub. own is the leader's side on
+// this node, nil where there is none.
+func (n *node) gatewayLoad(p Process, table *load.Table, own *hub.Server) (*hub.Link, error) {
+	return hub.NewLink(hub.LinkConfig{
+		Gateway: n.store.NodeID(), Incarnation: uint64(p.Clock.Now().UnixNano()), Table: table, View: n.store.View,
+		Leader: func() (id, addr string, self bool) {
+			id, addr = n.store.Leader()
+			return id, addr, id == n.store.NodeID()
+		},
+		Dial: func(ctx context.Context, id, addr string) (net.Conn, error) {
+			conn, err := n.port.Dial(ctx, id, addr, transport.ProtoHub)
+			if err != nil {
+				return nil, err // not a nil *Conn in the interface
+			}
+			return conn, nil
+		},
+		Server: own, Registry: p.Registry, Clock: p.Clock, Logger: p.Log,
+	})
+}
+
+// close ends the node within ctx. What the cluster is to do about it was said
+// before.
+func (n *node) close(ctx context.Context) error {
+	n.cancel()
+	n.tasks.Wait()
+	return errors.Join(n.store.Close(ctx), n.port.Close())
+}

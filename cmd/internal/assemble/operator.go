@@ -1,0 +1,148 @@
+package assemble
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/yardmaster/yardmaster/raftstore"
+	"github.com/yardmaster/yardmaster/raftstore/member"
+	"github.com/yardmaster/yardmaster/server/admin"
+)
+
+// operator is a store as the admin API sees it.
+type operator struct{ store *raftstore.Store }
+
+// told is a store's error under the name that the admin API has for it.
+type told struct{ err, as error }
+
+// Error is the store's sentence.
+func (t *told) Error() string { return t.err.Error() }
+
+// Unwrap is both names.
+func (t *told) Unwrap() []error { return []error{t.as, t.err} }
+
+// tell names an error as the admin API does.
+func tell(err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, known := range []struct{ from, as error }{
+		{raftstore.ErrAmbiguous, admin.ErrUncertain},
+		{raftstore.ErrNoLeader, admin.ErrNoLeader},
+		{raftstore.ErrNotLeader, admin.ErrNoLeader},
+		{raftstore.ErrNotReady, admin.ErrNoLeader},
+		{raftstore.ErrUnknownMember, admin.ErrUnknownMember},
+		{raftstore.ErrRefused, admin.ErrRefused},
+		{raftstore.ErrBusy, admin.ErrRefused},
+	} {
+		if errors.Is(err, known.from) {
+			return &told{err, known.as}
+		}
+	}
+	return err
+}
+
+// Status implements admin.Cluster.
+func (o operator) Status(ctx context.Context) admin.ClusterStatus {
+	s := o.store.ClusterStatus(ctx)
+	return statusOf(&s)
+}
+
+// Peers implements admin.Cluster.
+func (o operator) Peers() admin.Peers {
+	index, members := o.store.Members()
+	out := admin.Peers{Node: o.store.NodeID(), Index: index, Peers: []admin.Peer{}}
+	for _, m := range members {
+		out.Peers = append(out.Peers, admin.Peer{ID: m.ID, Address: m.Addr, Voter: m.Voter})
+	}
+	return out
+}
+
+// Add implements admin.Cluster.
+func (o operator) Add(ctx context.Context, p admin.Peer) error {
+	if p.ID == "" || p.Address == "" {
+		return fmt.Errorf("%w: a member has an id and the address of its peer port", admin.ErrInvalid)
+	}
+	return tell(o.store.AddMember(ctx, raftstore.Member{ID: p.ID, Addr: p.Address, Voter: p.Voter}))
+}
+
+// Remove implements admin.Cluster.
+func (o operator) Remove(ctx context.Context, id string) error {
+	return tell(o.store.RemoveMember(ctx, id))
+}
+
+// Transfer implements admin.Cluster.
+func (o operator) Transfer(ctx context.Context, id string) (leader string, err error) {
+	before, _ := o.store.Leader()
+	if err := o.store.Transfer(ctx, id); err != nil {
+		return "", tell(err)
+	}
+	return o.newLeader(ctx, func(now string) bool { return now == id || id == "" && now != before })
+}
+
+// StepDown implements admin.Cluster.
+func (o operator) StepDown(ctx context.Context) (leader string, err error) {
+	own := o.store.NodeID()
+	if !o.store.Leading() && !o.store.LeadingPrefix() {
+		if leader, _ := o.store.Leader(); leader != "" {
+			return "", fmt.Errorf("%w: this node, %s, does not lead: %s does", admin.ErrRefused, own, leader)
+		}
+		return "", fmt.Errorf("%w: nobody leads now", admin.ErrNoLeader)
+	}
+	if err := o.store.StepDown(ctx); err != nil {
+		return "", tell(err)
+	}
+	return o.newLeader(ctx, func(now string) bool { return now != own })
+}
+
+// newLeader waits until this node has heard who leads.
+func (o operator) newLeader(ctx context.Context, right func(string) bool) (string, error) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if id, _ := o.store.Leader(); id != "" && right(id) {
+			return id, nil
+		}
+		select {
+		case <-ctx.Done():
+			return "", fmt.Errorf("%w: leadership was handed on, and nobody has taken it up yet", admin.ErrUncertain)
+		case <-tick.C:
+		}
+	}
+}
+
+// Save implements admin.Cluster.
+func (o operator) Save(ctx context.Context, w io.Writer) error {
+	_, err := o.store.SaveSnapshot(ctx, w)
+	return tell(err)
+}
+
+// Restore implements admin.Cluster.
+func (o operator) Restore(ctx context.Context, saved io.Reader) error {
+	_, err := o.store.RestoreSnapshot(ctx, saved)
+	return tell(err)
+}
+
+// Autopilot implements admin.Cluster.
+func (o operator) Autopilot() admin.Autopilot {
+	s := o.store.Autopilot()
+	return admin.Autopilot{
+		CleanupDeadVoters: s.CleanupDeadVoters, DeadAfterMS: s.DeadAfter.Milliseconds(), MinVoters: s.MinVoters,
+		MaxLag: s.MaxLag, StableAfterMS: s.StableAfter.Milliseconds(),
+	}
+}
+
+// SetAutopilot implements admin.Cluster.
+func (o operator) SetAutopilot(ctx context.Context, a admin.Autopilot) error {
+	s := member.Settings{
+		CleanupDeadVoters: a.CleanupDeadVoters, DeadAfter: time.Duration(a.DeadAfterMS) * time.Millisecond, MinVoters: a.MinVoters,
+		MaxLag: a.MaxLag, StableAfter: time.Duration(a.StableAfterMS) * time.Millisecond,
+	}
+	if err := s.Validate(); err != nil {
+		return &told{err, admin.ErrInvalid}
+	}
+	return tell(o.store.SetAutopilot(ctx, s))
+}

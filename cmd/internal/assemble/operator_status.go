@@ -1,0 +1,112 @@
+package assemble
+
+import (
+	"fmt"
+
+	"github.com/yardmaster/yardmaster/raftstore"
+	"github.com/yardmaster/yardmaster/server/admin"
+)
+
+// statusOf is a cluster's status as the admin API tells it.
+func statusOf(s *raftstore.ClusterStatus) admin.ClusterStatus {
+	out := admin.ClusterStatus{
+		ClusterID: s.ClusterID, Node: s.Node, Leader: s.Leader, PrefixLeader: s.PrefixLeader, FeatureLevel: s.Level,
+		Healthy: s.Healthy, Tolerates: s.CanLose, Members: []admin.Member{},
+	}
+	newest := newestOf(s)
+	for i := range s.Members {
+		out.Members = append(out.Members, memberOf(&s.Members[i], s.Leader, newest))
+	}
+	out.Problems = problemsOf(s, out.Members)
+	out.Healthy = out.Healthy && s.Leader != "" && len(differences(s)) == 0
+	return out
+}
+
+// ends are the last committed entries of the two groups that anybody knows.
+type ends struct{ core, prefix uint64 }
+
+func newestOf(s *raftstore.ClusterStatus) (e ends) {
+	for i := range s.Members {
+		e.core = max(e.core, s.Members[i].Node.Core.Commit)
+		e.prefix = max(e.prefix, s.Members[i].Node.Prefix.Commit)
+	}
+	return e
+}
+
+func memberOf(m *raftstore.MemberStatus, leader string, newest ends) admin.Member {
+	n := &m.Node
+	out := admin.Member{
+		ID: m.ID, Voter: m.Voter, Leader: m.ID == leader, Address: m.Addr, Admin: n.AdminAddr, Version: n.Version, MaxLevel: n.MaxLevel,
+		Reached: m.Answered, Healthy: m.Healthy, NotReady: n.NotReady,
+	}
+	for _, why := range []string{m.Error, n.Fault, n.NotReady, m.Reason} {
+		if why != "" {
+			out.Problems = append(out.Problems, why)
+			break // the first explains the others
+		}
+	}
+	if m.Answered {
+		out.LastContactMS = n.Core.Contact.Milliseconds()
+		out.DiskSyncUS = n.SyncMedian.Microseconds()
+		out.Core, out.Prefix = groupOf(&n.Core, newest.core), groupOf(&n.Prefix, newest.prefix)
+	}
+	return out
+}
+
+func groupOf(g *raftstore.GroupStatus, newest uint64) *admin.GroupStatus {
+	out := &admin.GroupStatus{State: g.State, Term: g.Term, Committed: g.Commit, Applied: g.Applied, Last: g.Last}
+	if newest > g.Applied {
+		out.Lag = newest - g.Applied
+	}
+	return out
+}
+
+// problemsOf is what is wrong with the whole.
+func problemsOf(s *raftstore.ClusterStatus, members []admin.Member) (out []string) {
+	if s.Leader == "" {
+		out = append(out, "there is no leader: requests are served, changes wait")
+	} else if s.PrefixLeader == "" {
+		out = append(out, "the prefix group has no leader: what workers newly hold is not learned")
+	}
+	unwell := 0
+	for i := range members {
+		if members[i].Voter && !members[i].Healthy {
+			unwell++
+		}
+	}
+	switch {
+	case unwell > 0 && s.Leader != "" && s.CanLose == 0:
+		out = append(out, fmt.Sprintf("%d of %d planners unwell: the loss of one more stops changes", unwell, s.Voters))
+	case unwell > 0:
+		out = append(out, fmt.Sprintf("%d of %d planners unwell", unwell, s.Voters))
+	}
+	return append(out, differences(s)...)
+}
+
+// differences compares the digests that nodes took at the same index. Equal logs
+// make equal states: a difference means a damaged node, or a fault of this program.
+func differences(s *raftstore.ClusterStatus) (out []string) {
+	for _, group := range []struct {
+		name string
+		of   func(*raftstore.NodeStatus) []raftstore.Sample
+	}{
+		{"core", func(n *raftstore.NodeStatus) []raftstore.Sample { return n.Core.Samples }},
+		{"prefix", func(n *raftstore.NodeStatus) []raftstore.Sample { return n.Prefix.Samples }},
+	} {
+		type first struct{ digest, node string }
+		seen := map[uint64]first{}
+		for i := range s.Members {
+			m := &s.Members[i]
+			for _, sample := range group.of(&m.Node) {
+				before, ok := seen[sample.Index]
+				if !ok {
+					seen[sample.Index] = first{sample.Digest, m.ID}
+				} else if before.digest != sample.Digest {
+					out = append(out, fmt.Sprintf("the states of group %s differ at index %d between %s and %s", group.name, sample.Index, before.node, m.ID))
+					break // what follows differs too
+				}
+			}
+		}
+	}
+	return out
+}

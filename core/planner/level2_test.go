@@ -320,9 +320,9 @@ func TestSnapshotOfTheLargestState(t *testing.T) {
 func TestRestoreRefusesWhatApplyCannotMake(t *testing.T) {
 	for name, edit := range map[string]func(*Machine){
 		"a register of the future": func(m *Machine) {
-			publish(&m.registers, m.registers.Load().With("k", &Register{Key: "k", Version: 99}))
+			publish(&m.registers, m.registers.Load().With("k", newRegister("k", nil, 99)))
 		},
-		"a register never written": func(m *Machine) { publish(&m.registers, m.registers.Load().With("k", &Register{Key: "k"})) },
+		"a register never written": func(m *Machine) { publish(&m.registers, m.registers.Load().With("k", newRegister("k", nil, 0))) },
 		"a member of no role": func(m *Machine) {
 			publish(&m.members, m.members.Load().With("k", &Member{ID: "k", MaxLevel: 1, Index: 1}))
 		},
@@ -530,6 +530,15 @@ func BenchmarkDigest(b *testing.B) {
 	b.SetBytes(MaxRegisters * MaxRegisterValue)
 	for b.Loop() {
 		s.Digest()
+	}
+}
+
+// The checksum of the same, which is computed between two entries.
+func BenchmarkChecksum(b *testing.B) {
+	m := full()
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Checksum()
 	}
 }
 

@@ -28,9 +28,11 @@ type Machine struct {
 	// The view is the state of the fleet itself, not a copy of it: a change
 	// builds the next view, so a snapshot is the taking of one pointer.
 	view      atomic.Pointer[fleet.View]
-	registers atomic.Pointer[table.Table[*Register]]
+	registers atomic.Pointer[table.Table[*register]]
 	quotas    atomic.Pointer[quota.Ledger]
 	members   atomic.Pointer[table.Table[*Member]]
+
+	sums checksums // of Checksum
 }
 
 type meta struct {
@@ -48,7 +50,7 @@ func NewAtLevel(maxLevel uint32) *Machine {
 	m := &Machine{maxLevel: maxLevel}
 	m.meta.Store(&meta{})
 	m.view.Store(fleet.NewView(0, nil))
-	m.registers.Store(&table.Table[*Register]{})
+	m.registers.Store(&table.Table[*register]{})
 	m.quotas.Store(&quota.Ledger{})
 	m.members.Store(&table.Table[*Member]{})
 	return m

@@ -74,7 +74,12 @@ func (m *Member) sound() bool {
 
 // Members lists the nodes that have told of themselves, by id.
 func (m *Machine) Members() []Member {
-	return values(*m.members.Load())
+	rows := m.members.Load().Rows()
+	out := make([]Member, len(rows))
+	for i, row := range rows {
+		out[i] = *row.Value
+	}
+	return out
 }
 
 // Member returns one node's record, and whether there is one.
@@ -128,15 +133,6 @@ func toMember(m *control.Member) (Member, error) {
 		ID: m.GetId(), Role: MemberRole(m.GetRole()), PeerAddr: m.GetPeerAddr(), AdminAddr: m.GetAdminAddr(), Version: m.GetVersion(),
 		MaxLevel: m.GetMaxLevel(), Incarnation: m.GetIncarnation(), Index: m.GetIndex(),
 	}, nil
-}
-
-// values copies a table's values in order.
-func values[V any](t table.Table[*V]) []V {
-	out := make([]V, 0, t.Len())
-	for _, row := range t.Rows() {
-		out = append(out, *row.Value)
-	}
-	return out
 }
 
 func value[V any](t table.Table[*V], key string) (v V, ok bool) {

@@ -3,6 +3,8 @@ package planner
 import (
 	"sync/atomic"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/yardmaster/yardmaster/core/table"
 )
 
@@ -13,11 +15,31 @@ type Register struct {
 	Version uint64 // Raft index of the last write; never 0, never again the same
 }
 
+// register is a Register as the machine keeps it. It is immutable.
+type register struct {
+	Register
+	sum uint64 // of the value, for Checksum
+}
+
+func newRegister(key string, value []byte, version uint64) *register {
+	return &register{Register{Key: key, Value: value, Version: version}, xxhash.Sum64(value)}
+}
+
 // Register returns the register under key, and whether there is one.
-func (m *Machine) Register(key string) (Register, bool) { return value(*m.registers.Load(), key) }
+func (m *Machine) Register(key string) (Register, bool) {
+	r, ok := value(*m.registers.Load(), key)
+	return r.Register, ok
+}
 
 // Registers lists all registers by key, as of one index.
-func (m *Machine) Registers() []Register { return values(*m.registers.Load()) }
+func (m *Machine) Registers() []Register {
+	rows := m.registers.Load().Rows()
+	out := make([]Register, len(rows))
+	for i, row := range rows {
+		out[i] = row.Value.Register
+	}
+	return out
+}
 
 // setRegister: also a write of the value that stands there is a write, and
 // gives the register a new version.
@@ -33,8 +55,7 @@ func (m *Machine) setRegister(index uint64, c SetRegister) Result {
 		return Result{Code: Full}
 	}
 	// The value is the decoded entry's own copy.
-	next := &Register{Key: c.Key, Value: c.Value, Version: index}
-	publish(&m.registers, registers.With(c.Key, next))
+	publish(&m.registers, registers.With(c.Key, newRegister(c.Key, c.Value, index)))
 	return Result{Version: index, Changed: true}
 }
 
@@ -55,11 +76,11 @@ func (m *Machine) deleteRegister(c DeleteRegister) Result {
 
 // versionFits reports whether a write that wants a version may go ahead; old is
 // nil where there is no register, whose version is 0.
-func versionFits(want *uint64, old *Register) bool {
+func versionFits(want *uint64, old *register) bool {
 	return want == nil || *want == versionOf(old)
 }
 
-func versionOf(r *Register) uint64 {
+func versionOf(r *register) uint64 {
 	if r == nil {
 		return 0
 	}
@@ -67,7 +88,7 @@ func versionOf(r *Register) uint64 {
 }
 
 // conflict tells the proposer what the version is.
-func conflict(old *Register) Result { return Result{Code: Conflict, Version: versionOf(old)} }
+func conflict(old *register) Result { return Result{Code: Conflict, Version: versionOf(old)} }
 
 // publish makes next what readers see.
 func publish[V any](p *atomic.Pointer[table.Table[V]], next table.Table[V]) { p.Store(&next) }

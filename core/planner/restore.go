@@ -39,7 +39,7 @@ type loader struct {
 	viewIndex uint64
 	workers   []fleet.Worker
 	seen      window
-	registers table.Table[*Register]
+	registers table.Table[*register]
 	quotas    quota.Ledger
 	members   table.Table[*Member]
 	headSeen  bool

@@ -46,7 +46,7 @@ func nextRun[V any, M proto.Message](rows []table.Row[V], convert func(string, V
 	return run, nil
 }
 
-func fromRegister(_ string, r *Register) *control.Register {
+func fromRegister(_ string, r *register) *control.Register {
 	return &control.Register{Key: r.Key, Value: r.Value, Version: r.Version}
 }
 
@@ -79,7 +79,7 @@ func (l *loader) addRegisters(payload []byte) error {
 		return err
 	}
 	for _, pb := range m.GetRegisters() {
-		r := &Register{Key: pb.GetKey(), Value: pb.GetValue(), Version: pb.GetVersion()}
+		r := newRegister(pb.GetKey(), pb.GetValue(), pb.GetVersion())
 		next, inOrder := l.registers.Append(r.Key, r)
 		sound := soundKey(r.Key) && len(r.Value) <= MaxRegisterValue && r.Version > 0 && r.Version <= l.applied
 		if !inOrder || !sound || next.Len() > MaxRegisters {

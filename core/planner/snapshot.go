@@ -24,7 +24,7 @@ type Snapshot struct {
 	applied   uint64
 	meta      *meta
 	view      *fleet.View
-	registers table.Table[*Register]
+	registers table.Table[*register]
 	quotas    quota.Ledger
 	members   table.Table[*Member]
 	window    []remembered

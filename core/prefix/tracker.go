@@ -210,10 +210,6 @@ type Ticket struct {
 	depth     unit.Blocks // blocks used since the last predicted one was; 0 is not measured
 }
 
-// Predicted is the leading blocks, of the stride, that the worker was believed to
-// hold.
-func (k Ticket) Predicted() unit.Blocks { return k.predicted }
-
 // Dispatched says that the incarnation is about to compute a prompt of these
 // blocks. Call it at once after the decision, so that the next decision knows;
 // the index keeps no reference to chain.

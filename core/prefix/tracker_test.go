@@ -123,8 +123,8 @@ func TestTrackerLearnsACapacityNobodyDeclared(t *testing.T) {
 		k := tr.Dispatched("a", 1, chain)
 		cached := engine.serve(chain)
 		if i > rounds*3/4 {
-			predicted += float64(k.Predicted())
-			actual += float64(min(cached, int(k.Predicted())))
+			predicted += float64(k.predicted)
+			actual += float64(min(cached, int(k.predicted)))
 		}
 		tr.Finished(k, chain, Served{Prompt: 480, Cached: unit.Tokens(cached) * 16, Known: true})
 		sawDoubt = sawDoubt || r.Gauge(measure.PrefixDegraded, "a").Value() == 1

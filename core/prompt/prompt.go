@@ -131,9 +131,6 @@ func New(o Options) *Reader {
 	return r
 }
 
-// Knows reports whether the tokens of the base model of that name are known.
-func (r *Reader) Knows(base string) bool { return r.texts[base] != nil }
-
 // Target is for whom a request's identity is made: the workers that could serve
 // it.
 type Target struct {

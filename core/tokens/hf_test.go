@@ -34,7 +34,7 @@ func TestFromJSON(t *testing.T) {
 				}
 			}
 			if bos, add := tok.BOS(); add != f.BOS || f.BOS != (bos != None) || string(tok.Piece(tok.EOS())) != "<|end|>" ||
-				!tok.IsEOG(tok.EOS()) || !tok.IsSpecial(tok.EOS()) || tok.ChatTemplate() != "{{ messages }}" {
+				!slices.Contains(tok.EOG(), tok.EOS()) || !tok.IsSpecial(tok.EOS()) || tok.ChatTemplate() != "{{ messages }}" {
 				t.Errorf("bos %d %v, eos %d, template %q", bos, add, tok.EOS(), tok.ChatTemplate())
 			}
 			if n := len(tok.Encode(nil, "<|end|>", false)); n < 2 {

@@ -179,12 +179,6 @@ func (t *Tokenizer) EOS() int32 { return t.eos }
 // not modify them.
 func (t *Tokenizer) EOG() []int32 { return t.eog }
 
-// IsEOG says whether id ends a generation.
-func (t *Tokenizer) IsEOG(id int32) bool {
-	_, ok := slices.BinarySearch(t.eog, id)
-	return ok
-}
-
 // IsSpecial says whether id is a control token, which is not shown in answers.
 func (t *Tokenizer) IsSpecial(id int32) bool {
 	return id >= 0 && int(id) < len(t.kinds) && (t.kinds[id] == Control || t.kinds[id] == Unknown)

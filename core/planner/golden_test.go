@@ -122,6 +122,9 @@ func TestGoldenLogAndSnapshot(t *testing.T) {
 	}
 }
 
+// goldenChecksum is of the golden state of level 2.
+const goldenChecksum = 0x18dee6a88b44daf4
+
 // The golden log of level 2 leaves something of every kind behind.
 func TestGoldenStateIsFull(t *testing.T) {
 	m := New()
@@ -131,6 +134,10 @@ func TestGoldenStateIsFull(t *testing.T) {
 	t1, _ := m.Quota("t1")
 	if len(m.Registers()) != 2 || len(m.Members()) != 2 || t1 == nil || len(t1.Grants) != 2 || t1.Granted != 900 || len(m.View().Workers) != 2 {
 		t.Errorf("registers %+v\nmembers %+v\nt1 %+v\nworkers %d", m.Registers(), m.Members(), t1, len(m.View().Workers))
+	}
+	// Nodes of different releases compare it.
+	if sum := m.Checksum(); sum != goldenChecksum {
+		t.Errorf("checksum %#x", sum)
 	}
 	if res, ok := m.seen.find(RequestID{0xbb, 11}); !ok || res.Granted != 400 {
 		t.Errorf("remembered grant: %+v", res)

@@ -43,7 +43,7 @@ type Snapshot struct {
 func (s *State) Snapshot() *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := &Snapshot{image: s.index.capture(), applied: s.applied}
+	out := &Snapshot{image: s.index.capture(), applied: s.applied, workers: make([]attached, 0, len(s.workers))}
 	for _, a := range s.workers {
 		out.workers = append(out.workers, *a)
 	}

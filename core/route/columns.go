@@ -26,14 +26,15 @@ type Columns struct {
 	Siblings []float64 // InFlight that share half the hit or more; 0 where InFlight is below fewSiblings
 	Share    []float64 // work given lately, over the candidates' mean; 0 when none got any
 
-	loads   load.Loads
-	base    []float64 // Active as far as the worker itself said
-	context []float64 // tokens of KV that gateways' requests added
-	hits    []float64 // Hit's memory
-	active  []float64 // Active's memory
-	sharing []float64 // Siblings's memory
-	own     owned
-	scratch []float64 // of Blend
+	loads       load.Loads
+	base        []float64 // Active as far as the worker itself said
+	context     []float64 // tokens of KV that gateways' requests added
+	blockTokens float64
+	hits        []float64 // Hit's memory
+	active      []float64 // Active's memory
+	sharing     []float64 // Siblings's memory
+	own         owned
+	scratch     []float64 // of Blend
 }
 
 // owned is the memory of what usually is a roster's: columns without the workers
@@ -48,8 +49,8 @@ type owned struct {
 const fewSiblings = 4
 
 // fill makes the columns those of the roster's workers, whose loads were read,
-// without the places in out, which rise.
-func (c *Columns) fill(s *roster, l *lookup, out []int32) {
+// without the places in out, which rise. Columns that are not needed stay nil.
+func (c *Columns) fill(s *roster, l *lookup, out []int32, needs needs) {
 	c.Worker, c.Key = s.workers, s.key
 	c.Running, c.Waiting, c.Rate, c.base, c.Capacity = s.running, s.waiting, s.rate, s.active, s.capacity
 	c.InFlight, c.Requests, c.Queued = c.loads.InFlight, c.loads.Requests, c.loads.Queued
@@ -61,9 +62,15 @@ func (c *Columns) fill(s *roster, l *lookup, out []int32) {
 		c.squeeze(out)
 	}
 	c.scratch = c.scratch[:0]
-	c.siblings(l)
 	c.share()
-	c.occupy(l.blockTokens)
+	c.blockTokens = l.blockTokens
+	c.Siblings, c.Active = nil, nil
+	if needs&needsSiblings != 0 {
+		c.siblings(l)
+	}
+	if needs&needsActive != 0 {
+		c.occupy()
+	}
 }
 
 // sized is a slice of n elements, in the memory of s if it has enough.
@@ -85,21 +92,26 @@ func (c *Columns) siblings(l *lookup) {
 	n := len(c.Worker)
 	c.sharing = sized(c.sharing, n)
 	c.Siblings = c.sharing
-	clear(c.Siblings)
+	siblings, hit, key := c.Siblings[:n], c.Hit[:n], c.Key[:n]
 	for k, own := range c.InFlight[:n] {
-		if own >= fewSiblings && c.Hit[k] > 0 {
-			c.Siblings[k] = float64(l.crowd.of(l.chain, int(c.Hit[k]*l.perToken), c.Key[k]))
+		siblings[k] = 0
+		if own >= fewSiblings && hit[k] > 0 {
+			siblings[k] = float64(l.crowd.of(l.chain, int(hit[k]*l.perToken), key[k]))
 		}
 	}
 }
 
 // share turns work given into shares.
 func (c *Columns) share() {
-	var sums [4]float64 // several, since an addition waits for the one before
-	for k, v := range c.Share {
-		sums[k&3] += v
+	var a, b, d, e float64 // several, since an addition waits for the one before
+	rest := c.Share
+	for ; len(rest) >= 4; rest = rest[4:] {
+		a, b, d, e = a+rest[0], b+rest[1], d+rest[2], e+rest[3]
 	}
-	sum := sums[0] + sums[1] + sums[2] + sums[3]
+	for _, v := range rest {
+		a += v
+	}
+	sum := a + b + (d + e)
 	if sum <= 0 {
 		clear(c.Share)
 		return
@@ -110,20 +122,22 @@ func (c *Columns) share() {
 	}
 }
 
-// occupy fills Active. A worker's own word is older than the requests that
-// gateways have sent.
-func (c *Columns) occupy(blockTokens float64) {
-	n := len(c.Worker)
-	c.active = sized(c.active, n)
+// occupy fills Active.
+func (c *Columns) occupy() {
+	c.active = sized(c.active, len(c.Worker))
 	c.Active = c.active
-	base, context := c.base[:n], c.context[:n]
 	for k := range c.Active {
-		v := context[k] / blockTokens
-		if said := base[k]; said > v {
-			v = said
-		}
-		c.Active[k] = v
+		c.Active[k] = c.occupied(k)
 	}
+}
+
+// occupied is Active of one candidate. A worker's own word is older than the
+// requests that gateways have sent.
+func (c *Columns) occupied(k int) float64 {
+	if added := c.context[k] / c.blockTokens; added > c.base[k] {
+		return added
+	}
+	return c.base[k]
 }
 
 // column takes n numbers of scratch space, which last until the decision is made.

@@ -22,7 +22,7 @@ type Explanation struct {
 }
 
 // Candidate is a worker with its columns and its cost. Numbers are NaN where
-// they are unknown.
+// they are unknown, and Siblings where the policy does not ask for them.
 type Candidate struct {
 	Worker fleet.WorkerID
 	Cost   float64
@@ -89,10 +89,14 @@ func cheaper(a, b float64) bool { return a < b || math.IsNaN(b) && !math.IsNaN(a
 
 func (p *phase) candidate(d *Decision, i int) Candidate {
 	c := &p.columns
+	siblings := math.NaN()
+	if c.Siblings != nil {
+		siblings = c.Siblings[i]
+	}
 	return Candidate{
 		Worker: d.View.Workers[c.Worker[i]].ID, Cost: p.cost[i],
 		Hit: c.Hit[i], Queued: c.Queued[i],
-		InFlight: c.InFlight[i], Requests: c.Requests[i], Siblings: c.Siblings[i], Running: c.Running[i], Waiting: c.Waiting[i],
-		Active: c.Active[i], Capacity: c.Capacity[i], Rate: c.Rate[i], Share: c.Share[i],
+		InFlight: c.InFlight[i], Requests: c.Requests[i], Siblings: siblings, Running: c.Running[i], Waiting: c.Waiting[i],
+		Active: c.occupied(i), Capacity: c.Capacity[i], Rate: c.Rate[i], Share: c.Share[i],
 	}
 }

@@ -16,6 +16,42 @@ type Policy interface {
 	Score(q *Query, c *Columns, cost []float64)
 }
 
+// needs are the columns that a policy reads of those that are filled for nobody
+// else.
+type needs uint8
+
+const (
+	needsSiblings needs = 1 << iota
+	needsActive
+	needsAll = needsSiblings | needsActive
+)
+
+// modest is a [Policy] that does without some of them.
+type modest interface{ needs() needs }
+
+func needsOf(p Policy) needs {
+	if m, ok := p.(modest); ok {
+		return m.needs()
+	}
+	return needsAll
+}
+
+func (RoundRobin) needs() needs   { return 0 }
+func (LeastRequest) needs() needs { return 0 }
+func (LMetric) needs() needs      { return 0 }
+func (BoundedHash) needs() needs  { return 0 }
+func (PowerOfTwo) needs() needs   { return needsActive }
+func (KVCost) needs() needs       { return needsActive }
+func (Sticky) needs() needs       { return needsSiblings }
+
+func (b Blend) needs() needs {
+	var all needs
+	for _, p := range b.Parts {
+		all |= needsOf(p.Policy)
+	}
+	return all
+}
+
 // Policies are the native policies with their defaults, the default one first.
 func Policies() []Policy {
 	return []Policy{Sticky{}, KVCost{}, LMetric{}, LeastRequest{}, PowerOfTwo{}, BoundedHash{}, RoundRobin{}}

@@ -103,6 +103,7 @@ func (d *Decision) Prefiller() *fleet.Worker {
 type Router struct {
 	cfg     Config
 	policy  string // its name
+	needs   needs  // of the policy
 	query   Query  // the present one
 	rng     *rand.Rand
 	aligned aligned
@@ -147,7 +148,7 @@ const (
 func New(c Config) *Router {
 	c = c.withDefaults()
 	return &Router{
-		cfg: c, policy: c.Policy.Name(), rng: rand.New(rand.NewPCG(c.Seed, c.Seed^0x9e3779b97f4a7c15)), //nolint:gosec // ties need no secrecy
+		cfg: c, policy: c.Policy.Name(), needs: needsOf(c.Policy), rng: rand.New(rand.NewPCG(c.Seed, c.Seed^0x9e3779b97f4a7c15)), //nolint:gosec // ties need no secrecy
 		overlay: prefix.NewOverlay(overlayTTL, overlayBudget),
 	}
 }
@@ -210,7 +211,7 @@ func (r *Router) choose(kind int, q *Query, lined *load.Columns, server int, any
 	s := r.aligned.roster(q.Model, kind)
 	lined.Read(s.workers, q.Now, &p.columns.loads)
 	p.exclude(s, q, lined, r.aligned.pairing(server), anyway)
-	p.columns.fill(s, &r.lookup, p.out)
+	p.columns.fill(s, &r.lookup, p.out, r.needs)
 	n := len(p.columns.Worker)
 	p.cost = sized(p.cost, n)
 	if n == 0 {

@@ -82,7 +82,9 @@ func (p Sticky) Score(q *Query, c *Columns, cost []float64) {
 		peak = usualRate
 	}
 	tau := peak * p.MaxWait.Seconds()
-	hit, queued, requests, rate, share := c.Hit[:len(cost)], c.Queued[:len(cost)], c.Requests[:len(cost)], c.Rate[:len(cost)], c.Share[:len(cost)]
+	few := idlest + p.Crowd // below it none is crowded
+	hit, queued, requests := c.Hit[:len(cost)], c.Queued[:len(cost)], c.Requests[:len(cost)]
+	rates, share := c.Rate[:len(cost)], c.Share[:len(cost)]
 	for i := range cost {
 		h := hit[i]
 		if h > longest {
@@ -97,10 +99,10 @@ func (p Sticky) Score(q *Query, c *Columns, cost []float64) {
 			gain = p.Balance
 		}
 		v := queued[i] + p.RequestTokens*requests[i] + n - longest + again + gain*share[i]
-		if rate := rate[i]; rate > 0 && rate != mean {
+		if rate := rates[i]; rate > 0 && rate != mean {
 			v *= mean / rate
 		}
-		if p.crowded(c, i, idlest) {
+		if requests[i] >= few && p.crowded(c, i, idlest) {
 			v += behind
 		}
 		cost[i] = v

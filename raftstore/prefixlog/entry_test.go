@@ -117,7 +117,7 @@ func TestGoldenLogAndSnapshot(t *testing.T) {
 
 func snapshotBytes(t testing.TB, f *FSM) []byte {
 	t.Helper()
-	s := f.Snapshot().(*snapshot)
+	s := f.Snapshot().(*capture)
 	defer s.Release()
 	var b bytes.Buffer
 	if n, err := s.WriteTo(&b); err != nil || n != int64(b.Len()) {

@@ -64,16 +64,16 @@ const (
 
 // Snapshot captures the state. Release it.
 func (f *FSM) Snapshot() io.WriterTo {
-	return &snapshot{applied: f.applied.Load(), state: f.state.Snapshot()}
+	return &capture{applied: f.applied.Load(), state: f.state.Snapshot()}
 }
 
-type snapshot struct {
+type capture struct {
 	applied uint64
 	state   *prefix.Snapshot
 }
 
 // WriteTo writes the snapshot, once.
-func (s *snapshot) WriteTo(w io.Writer) (int64, error) {
+func (s *capture) WriteTo(w io.Writer) (int64, error) {
 	out := section.NewWriter(w, snapshotMagic)
 	out.Write(sectionHead, sectionVersion, func(b []byte) []byte { return le.AppendUint64(b, s.applied) })
 	n, err := out.Result()
@@ -85,7 +85,7 @@ func (s *snapshot) WriteTo(w io.Writer) (int64, error) {
 }
 
 // Release lets the state go on without copying.
-func (s *snapshot) Release() { s.state.Release() }
+func (s *capture) Release() { s.state.Release() }
 
 // Restore replaces the state by a snapshot, all of it or, on an error, nothing.
 // Errors wrap ErrMalformed or ErrUnknownEntry.

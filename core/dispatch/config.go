@@ -65,7 +65,8 @@ type Config struct {
 	// Absent is what clients are told while there is no worker at all; default "no
 	// worker is registered".
 	Absent string
-	// Models are known although no worker serves them yet.
+	// Models are known although no worker serves them yet. When some are named,
+	// others are unknown until a worker serves them: nobody waits for those.
 	Models []string
 	// MaxEvent is the longest event of a stream; default 4 MiB.
 	MaxEvent unit.Bytes

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/yardmaster/yardmaster/core/engine"
+	"github.com/yardmaster/yardmaster/core/errs"
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/measure"
 	"github.com/yardmaster/yardmaster/core/prefix"
@@ -173,6 +174,30 @@ func TestIdentityWaitsForTheFirstWorker(t *testing.T) {
 		}
 		if p := y.ask("2", "geese", 1000).Placement; p.Hit == 0 {
 			t.Errorf("no hit: %v", p)
+		}
+		y.balanced()
+	})
+}
+
+// While there is no worker, a model that is not among the declared ones is unknown
+// at once.
+func TestUndeclaredModelIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := alone()
+		cfg.Models, cfg.Deadlines.Hold = []string{"first", "second"}, 5*time.Second
+		y := newYard(t, cfg)
+		y.play = func(fleet.WorkerID, *engine.Call) script { return cachedAnswer(0) }
+		start := time.Now()
+		o := y.ask("1", "geese", 1000)
+		if o.Err == nil || o.Err.Kind != errs.NotFound || !strings.Contains(o.Err.Client, `"first", "second"`) {
+			t.Errorf("%s: %v", o.Name, o.Err)
+		}
+		if waited := time.Since(start); waited > 0 {
+			t.Errorf("after %v", waited)
+		}
+		y.setWorkers(2, fleet.Worker{ID: "a"}) // which serves it
+		if o := y.ask("2", "geese", 1000); o.Name != "ok" {
+			t.Errorf("%s: %v", o.Name, o.Err)
 		}
 		y.balanced()
 	})

@@ -29,13 +29,14 @@ const (
 	namePoll = 100 * time.Millisecond
 )
 
-// meet finds the request's model. While there is no worker at all, nobody knows
-// which models there will be, and the request waits for the first.
+// meet finds the request's model. While there is no worker at all, and no models
+// are declared, nobody knows which there will be, and the request waits for the
+// first worker.
 func (l *Life) meet(ctx context.Context) error {
 	if l.model = l.d.model(l.d.deps.View(), l.req.Model); l.model != nil {
 		return nil
 	}
-	if len(l.d.deps.View().Workers) > 0 {
+	if len(l.d.cfg.Models) > 0 || len(l.d.deps.View().Workers) > 0 {
 		return l.unknown()
 	}
 	spot, err := l.d.nameless.Join()
@@ -67,11 +68,15 @@ func (l *Life) meet(ctx context.Context) error {
 // maxNamed bounds the models that the answer to an unknown one names.
 const maxNamed = 5
 
-// unknown is the answer to a model that nobody serves: the name may only be
-// misspelt, so some that are served follow.
+// unknown is the answer to a model that nobody serves and that is not declared:
+// the name may only be misspelt, so some that are served follow.
 func (l *Life) unknown() error {
 	text := fmt.Sprintf("the model %q does not exist", l.req.Model)
-	if served := l.d.deps.View().Models(); len(served) > 0 {
+	served := l.d.deps.View().Models()
+	if len(served) == 0 {
+		served = l.d.cfg.Models // which are waited for
+	}
+	if len(served) > 0 {
 		named := make([]string, 0, maxNamed)
 		for _, name := range served[:min(len(served), maxNamed)] {
 			named = append(named, strconv.Quote(name))

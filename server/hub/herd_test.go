@@ -28,6 +28,7 @@ type herd struct {
 	now      time.Time
 	events   []herdEvent // by time
 	turn     uint64
+	noGuess  bool
 }
 
 type herdGateway struct {
@@ -51,12 +52,21 @@ type herdConfig struct {
 	workers  int
 	spread   time.Duration // over which a burst arrives
 	prompt   int           // blocks; half of it to twice of it
-	one      bool          // all arrive at one gateway, another in each burst
-	shared   bool          // all of a burst ask the same
+	deal     deal
+	noGuess  bool // of what others do between two words
+	vary     bool // prompts are half to twice as long
 }
 
+// deal is how a burst's requests come to gateways.
+type deal int
+
+const (
+	inTurn deal = iota
+	atRandom
+)
+
 func newHerd(t *testing.T, c herdConfig) *herd {
-	h := &herd{t: t, view: workers(c.workers), rng: rand.New(rand.NewPCG(c.seed, 1)), now: time.Unix(1000, 0)}
+	h := &herd{t: t, view: workers(c.workers), rng: rand.New(rand.NewPCG(c.seed, 1)), now: time.Unix(1000, 0), noGuess: c.noGuess}
 	if !c.cut {
 		h.merger = load.NewMerger()
 		h.merger.Follow(h.view)
@@ -135,9 +145,11 @@ func (h *herd) exchange(g *herdGateway, end time.Time) {
 			if fresh {
 				g.table.SetOthers(&v)
 			}
-			if extrapolate {
-				g.table.Changes().Heard(heard, len(h.gateways))
+			gateways := len(h.gateways)
+			if h.noGuess {
+				gateways = 1
 			}
+			g.table.Changes().Heard(heard, gateways)
 		})
 		if next := h.now.Add(every); next.Before(end) {
 			h.at(next, down)
@@ -146,8 +158,6 @@ func (h *herd) exchange(g *herdGateway, end time.Time) {
 	h.at(h.now.Add(time.Duration(h.rng.Int64N(int64(every)))), up)
 	h.at(h.now.Add(time.Duration(h.rng.Int64N(int64(every)))), down)
 }
-
-var extrapolate = true
 
 // send routes a request at a gateway, and ends it after its tokens' time.
 func (h *herd) send(g *herdGateway, chain []prefix.Hash) (worker int) {
@@ -179,13 +189,12 @@ func (h *herd) bursts(c herdConfig, n int) (worst, all float64) {
 	busiest := func(served []int, n int) float64 { return float64(slices.Max(served)*c.workers) / float64(n) }
 	for b := range n {
 		served := make([]int, c.workers)
-		shared := h.text(c.prompt)
-		for range size {
-			g, chain := h.gateways[h.rng.IntN(c.gateways)], shared
-			if c.one {
-				g = h.gateways[b%c.gateways]
+		for i := range size {
+			g, chain := h.gateways[i%c.gateways], h.text(c.prompt)
+			if c.deal == atRandom {
+				g = h.gateways[h.rng.IntN(c.gateways)]
 			}
-			if !c.shared {
+			if c.vary {
 				chain = h.text(c.prompt/2 + h.rng.IntN(c.prompt*3/2+1))
 			}
 			at := begin.Add(time.Duration(b)*time.Second + time.Duration(h.rng.Int64N(int64(c.spread)+1)))
@@ -209,29 +218,80 @@ func (h *herd) text(n int) []prefix.Hash {
 	return chain
 }
 
-func TestHerdExplore(t *testing.T) {
+// Four gateways, bursts of 64 within 20 ms over 8 equal workers: the busiest gets
+// at most 1.25 of the mean of each burst when they are dealt out in turn, and of
+// all bursts of a seed when they are dealt at random, whatever their prompts.
+func TestBurstsSpread(t *testing.T) {
 	for _, policy := range []route.Policy{route.Sticky{}, route.LeastRequest{}} {
-		for _, spread := range []time.Duration{0, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond, 400 * time.Millisecond} {
-			for _, prompt := range []int{8, 64} {
-				for _, shared := range []bool{false, true} {
-					var line string
-					for _, mode := range []string{"one", "hub+"} {
-						extrapolate = mode == "hub+"
-						var worst, total, mean float64
-						const seeds = 20
-						for seed := range uint64(seeds) {
-							c := herdConfig{policy: policy, cut: mode == "cut" || mode == "one", seed: seed, gateways: 4, workers: 8, spread: spread, prompt: prompt, shared: shared}
-							if mode == "one" {
-								c.gateways = 1
-							}
-							w, a := newHerd(t, c).bursts(c, 10)
-							worst, total, mean = max(worst, w), max(total, a), mean+w/seeds
-						}
-						line += fmt.Sprintf("  %s %.3f %.3f %.3f", mode, worst, mean, total)
-					}
-					t.Logf("%s %v prompt %d shared %v:%s", policy.Name(), spread, prompt, shared, line)
+		for _, spread := range []time.Duration{0, 5 * time.Millisecond, 20 * time.Millisecond} {
+			for seed := range uint64(12) {
+				c := herdConfig{policy: policy, seed: seed, gateways: 4, workers: 8, spread: spread, prompt: 32, deal: inTurn}
+				if worst, _ := newHerd(t, c).bursts(c, 5); worst > 1.25 {
+					t.Errorf("%s, seed %d, within %v: busiest of a burst %.3f of the mean", policy.Name(), seed, spread, worst)
+				}
+				c.deal, c.vary = atRandom, true
+				if _, all := newHerd(t, c).bursts(c, 5); all > 1.25 {
+					t.Errorf("%s, seed %d, within %v, at random: busiest %.3f of the mean", policy.Name(), seed, spread, all)
 				}
 			}
+		}
+	}
+}
+
+// Without the guess of what others do meanwhile gateways that know of each other
+// herd: each fills the gaps that all see. Remove this test when it fails because
+// they do not.
+func TestBurstsHerdWithoutTheGuess(t *testing.T) {
+	var sum [2]float64
+	for i, guess := range []bool{true, false} {
+		for seed := range uint64(12) {
+			c := herdConfig{policy: route.Sticky{}, seed: seed, gateways: 4, workers: 8, spread: 20 * time.Millisecond, prompt: 32, deal: atRandom, noGuess: !guess}
+			worst, _ := newHerd(t, c).bursts(c, 5)
+			sum[i] += worst / 12
+		}
+	}
+	t.Logf("busiest of a burst: %.3f of the mean with the guess, %.3f without", sum[0], sum[1])
+	if sum[1] < sum[0]+.1 {
+		t.Errorf("%.3f with the guess, %.3f without: what is it for?", sum[0], sum[1])
+	}
+}
+
+// One gateway's work fills half of the workers. The others' burst goes to the
+// other half; without the hub it goes everywhere.
+func TestOthersFillTheGaps(t *testing.T) {
+	for _, cut := range []bool{false, true} {
+		var worst float64
+		for seed := range uint64(12) {
+			c := herdConfig{policy: route.LeastRequest{}, cut: cut, seed: seed, gateways: 4, workers: 8}
+			h := newHerd(t, c)
+			for w := range 4 {
+				for range 8 {
+					h.gateways[0].table.Columns(h.view).Slots[w].Reserve(load.Decode, load.Work{})
+				}
+			}
+			end := h.now.Add(100 * time.Millisecond)
+			for _, g := range h.gateways {
+				h.exchange(g, end)
+			}
+			for i := range 32 {
+				h.at(h.now.Add(50*time.Millisecond+time.Duration(h.rng.IntN(20))*time.Millisecond), func() {
+					h.send(h.gateways[1+i%3], h.text(32))
+				})
+			}
+			h.runUntil(end)
+			most := 0
+			for w := range c.workers {
+				n := 0
+				for _, g := range h.gateways {
+					n += g.table.Columns(h.view).Slots[w].InFlight()
+				}
+				most = max(most, n)
+			}
+			worst = max(worst, float64(most)/8)
+		}
+		t.Logf("cut %v: busiest %.3f of the mean", cut, worst)
+		if !cut && worst > 1.25 || cut && worst < 1.4 {
+			t.Errorf("cut %v: busiest %.3f of the mean", cut, worst)
 		}
 	}
 }

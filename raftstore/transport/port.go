@@ -264,7 +264,7 @@ func (p *Port) dial(ctx context.Context, peerID, addr, proto string) (*Conn, err
 // bound ends a caller's context with the handshake's time and with the port.
 func (p *Port) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.HandshakeTimeout)
-	stop := context.AfterFunc(p.ctx, cancel) //nolint:contextcheck // the port's life is another's than the call's
+	stop := context.AfterFunc(p.ctx, cancel)
 	return ctx, func() { stop(); cancel() }
 }
 

@@ -20,8 +20,14 @@ func FuzzApply(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, entry []byte) {
 		m := fuzzBase(t)
-		before := m.Digest()
+		before, checked := m.Digest(), m.Check(entry)
 		res, err := m.Apply(5, entry)
+		if checked == nil && err != nil {
+			t.Fatalf("Check let pass what Apply cannot read: %v", err)
+		}
+		if errors.Is(checked, ErrLevel) && (err != nil || res.Code != Refused) {
+			t.Fatalf("an entry above the level: %+v, %v", res, err)
+		}
 		if err != nil {
 			if !errors.Is(err, ErrMalformed) && !errors.Is(err, ErrUnknownEntry) {
 				t.Fatalf("untyped error: %v", err)

@@ -205,6 +205,65 @@ func TestOldBinaryRefuses(t *testing.T) {
 	}
 }
 
+// A rolling upgrade: an old and a new binary share a log at level 1 and take each
+// other's snapshots; the old one stops where the level rises, is replaced by a
+// new one, and that one goes on as if it had always been there.
+func TestRollingUpgrade(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		old, young, index := NewAtLevel(1), New(), uint64(0)
+		both := func(cmd Command) {
+			entry, err := young.Encode(drawRequestID(t), cmd)
+			if err != nil {
+				return // above the level
+			}
+			index++
+			want, err := young.Apply(index, entry)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := old.Apply(index, entry); err != nil || got != want {
+				t.Fatalf("old %+v, %v; young %+v", got, err, want)
+			}
+		}
+		for range rapid.IntRange(0, 20).Draw(t, "entries of level 1") {
+			cmd := drawCommand(t)
+			if c, ok := cmd.(SetFeatureLevel); ok && c.Level > 1 {
+				continue
+			}
+			both(cmd)
+		}
+		image := snapshotBytes(t, old)
+		if !bytes.Equal(image, snapshotBytes(t, young)) {
+			t.Fatal("an old and a new binary write different bytes at level 1")
+		}
+		if err := NewAtLevel(1).Restore(bytes.NewReader(snapshotBytes(t, young))); err != nil {
+			t.Fatal(err)
+		}
+		raise, err := young.Encode(RequestID{0xff}, SetFeatureLevel{2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		index++
+		if _, err := old.Apply(index, raise); !errors.Is(err, ErrUnknownEntry) {
+			t.Fatalf("the old binary raises the level: %v", err)
+		}
+		if old = New(); old.Restore(bytes.NewReader(image)) != nil {
+			t.Fatal("the upgraded node does not restore its own snapshot")
+		}
+		for _, m := range []*Machine{old, young} {
+			if res, err := m.Apply(index, raise); err != nil || !res.Changed {
+				t.Fatal(res, err)
+			}
+		}
+		for range rapid.IntRange(0, 20).Draw(t, "entries of level 2") {
+			both(drawCommand(t))
+		}
+		if !bytes.Equal(snapshotBytes(t, old), snapshotBytes(t, young)) || old.Checksum() != young.Checksum() {
+			t.Fatal("the upgraded node parted from the others")
+		}
+	})
+}
+
 func TestResultSurvivesTheWire(t *testing.T) {
 	for _, r := range []Result{{}, {Index: 1 << 60, Code: Conflict, Epoch: 3, Changed: true, Version: 9, Granted: quota.MaxTokens}, {Code: 200}} {
 		if got, err := ParseResult(AppendResult([]byte{}, r)); err != nil || got != r {

@@ -123,6 +123,7 @@ type kvLeg struct {
 	lied     int    // tokens claimed as cached beyond the truth
 	started  time.Time
 	free     func() // gives a prefill leg's blocks back; may be called again
+	offered  bool   // a prefill leg's KV is in the table, or was there and is taken
 }
 
 // openKV reads which leg the request is. A prefill leg's end, whatever it is,
@@ -199,6 +200,9 @@ func (k *kvLeg) closePrefill() {
 		k.free()
 		return
 	}
+	if k.offered {
+		return // once more, it would come back after it was taken
+	}
 	h, first := k.x.inc.kv.offer(k.id, &manifest{Failed: "prefill_aborted"})
 	if h == nil {
 		k.free()
@@ -263,7 +267,8 @@ func (k *kvLeg) reply(w *writer) (jsontext.Value, error) {
 	}
 	act := x.act.KV
 	if act == nil || !act.Forget {
-		if h, first := x.inc.kv.offer(k.id, m); first {
+		h, first := x.inc.kv.offer(k.id, m)
+		if k.offered = h != nil; first {
 			k.expire(h)
 		}
 	}

@@ -89,7 +89,7 @@ func TestAuthorityOfATokenIsFixed(t *testing.T) {
 	for i := range s {
 		s[i] = byte(i)
 	}
-	const token = "ym1-aaaqeayeaudaocajbifqydiob4ibceqtcqkrmfyydenbwha5dypx
+	const token = "ym1-aaaqeayeaudaocajbifqydiob4ibceqtcqkrmfyydenbwha5dypzssj3"
 	if got := formatToken(s); got != token {
 		t.Errorf("token %s", got)
 	}

@@ -111,7 +111,7 @@ func (e *DialError) sentence() string {
 	refused := errors.Is(e.Err, ErrRefused)
 	switch {
 	case refused && errors.Is(e.Err, identity.ErrForeign):
-		return "takes this node's certificate for one of another cluster: do both use the same --token-file?"
+		return "takes this node's certificate for one of another cluster: do both use the same cluster.token-file?"
 	case refused && errors.Is(e.Err, identity.ErrExpired):
 		return "finds this node's certificate expired: compare the clocks of the two nodes"
 	case refused && errors.Is(e.Err, identity.ErrNotYetValid):
@@ -119,7 +119,7 @@ func (e *DialError) sentence() string {
 	case refused:
 		return fmt.Sprintf("refuses this node's certificate: %v", e.Err)
 	case errors.Is(e.Err, identity.ErrForeign):
-		return "has a certificate of another cluster: do both use the same --token-file?"
+		return "has a certificate of another cluster: do both use the same cluster.token-file?"
 	case errors.Is(e.Err, identity.ErrWrongNode):
 		return fmt.Sprintf("is another node (%v): is the address right, and no node id used twice?", e.Err)
 	case errors.Is(e.Err, identity.ErrExpired):
@@ -127,9 +127,9 @@ func (e *DialError) sentence() string {
 	case errors.Is(e.Err, identity.ErrNotYetValid):
 		return fmt.Sprintf("has a certificate from the future (%v): compare the clocks of the two nodes", e.Err)
 	case errors.Is(e.Err, ErrNotTLS):
-		return fmt.Sprintf("is not a peer port (%v): is it the address of --cluster.peer-listen?", e.Err)
+		return fmt.Sprintf("is not a peer port (%v): is it what the other has as cluster.peer-listen?", e.Err)
 	case errors.Is(e.Err, ErrNoProtocol):
-		return fmt.Sprintf("does not serve %s: it is starting or stopping, or of another release", e.Proto)
+		return fmt.Sprintf("does not serve %s: it is starting or stopping, of another release, or no peer port", e.Proto)
 	case errors.Is(e.Err, ErrBusy):
 		return "has no room for another connection"
 	case errors.Is(e.Err, ErrUnanswered):

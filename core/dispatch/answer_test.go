@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 
@@ -118,4 +119,50 @@ func TestAnswersAreHeld(t *testing.T) {
 			y.balanced()
 		})
 	}
+}
+
+// Events longer than a stream's buffer share the budget too: a stream whose event
+// does not fit ends with an error, and nothing stays held when all have ended.
+func TestLongEventsAreHeld(t *testing.T) {
+	const budget, streams = 1 << 20, 20
+	long := strings.Replace(evHi, "hi", strings.Repeat("x", 100_000), 1)
+	y := newYard(t, Config{Admit: admit.Config{MaxBodyBytes: budget}}, fleet.Worker{ID: "a"})
+	y.plays(map[fleet.WorkerID]script{"a": streamOf(evRole, evHi, long, evStop, evUsage, evDone)})
+	all := make(chan struct{})
+	var wg sync.WaitGroup
+	var failed atomic.Int32
+	for range streams {
+		wg.Go(func() {
+			got := sink{write: func(p []byte) {
+				if len(p) > 50_000 {
+					<-all
+				}
+			}}
+			o := y.serveTo(t.Context(), shortStream, &got)
+			switch {
+			case o.Err == nil:
+			case o.Err.Code != "answer_memory" || !o.Begun:
+				t.Errorf("%v", o.Err)
+			default:
+				if failed.Add(1) == streams-10 { // at least: the budget has room for fewer than ten
+					close(all)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := failed.Load(); n < streams-10 || n == streams {
+		t.Errorf("%d of %d failed", n, streams)
+	}
+	life, err := y.d.Accept("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer life.Close()
+	if err := life.Hold(budget); err != nil {
+		t.Errorf("bytes stay held: %v", err)
+	}
+	life.Refuse(errTooLong)
+	life.Close()
+	y.balanced()
 }

@@ -118,10 +118,19 @@ func (l *Life) relay(ctx context.Context, resp *engine.Response) error {
 	}
 	buf := l.d.buffers.Get().(*[]byte)
 	r := eventstream.NewReader(*buf, int(l.d.cfg.MaxEvent))
+	var held unit.Bytes // for events longer than most, against the gate's budget
+	r.Grow = func(n int) error {
+		err := l.hold(unit.Bytes(n))
+		if err == nil {
+			held += unit.Bytes(n)
+		}
+		return err
+	}
 	defer func() {
 		if *buf = r.Buffer(); cap(*buf) <= keepBuffer {
 			l.d.buffers.Put(buf)
 		}
+		l.pass.Free(held)
 	}()
 	for {
 		readErr := r.Fill(resp.Body)
@@ -255,6 +264,9 @@ func (l *Life) endOf(ctx context.Context, r *eventstream.Reader, readErr error) 
 	case ctx.Err() != nil:
 		return causeOf(ctx)
 	case !errors.Is(readErr, io.EOF):
+		if e, ok := errors.AsType[*errs.Error](readErr); ok {
+			return e
+		}
 		return broken(readErr)
 	}
 	// Some engines leave out the last blank line.

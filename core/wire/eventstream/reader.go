@@ -17,6 +17,10 @@ var ErrTooLong = errors.New("event is longer than the limit")
 //		if err != nil { … }
 //	}
 type Reader struct {
+	// Grow, if not nil, is asked before the buffer becomes longer by n bytes. Its
+	// error is Fill's, and the buffer stays as it is.
+	Grow func(n int) error
+
 	buf     []byte
 	passed  int // first byte not returned by Passed
 	start   int // first byte not handed out
@@ -37,12 +41,12 @@ func NewReader(buf []byte, maxEvent int) *Reader {
 
 // Reset makes r read a new stream, as NewReader does.
 func (r *Reader) Reset(buf []byte, maxEvent int) {
-	*r = Reader{buf: buf[:cap(buf)], max: maxEvent, scratch: r.scratch[:0]}
+	*r = Reader{Grow: r.Grow, buf: buf[:cap(buf)], max: maxEvent, scratch: r.scratch[:0]}
 }
 
 // Fill reads once from src. Call it when Next has no more events: it moves the
 // unfinished rest to the front of the buffer, which ends the life of the events
-// handed out before. It returns src's error, io.EOF included, or ErrTooLong.
+// handed out before. It returns src's error, io.EOF included, ErrTooLong, or Grow's.
 // Bytes that came along with an error are in Next and Rest all the same.
 func (r *Reader) Fill(src io.Reader) error {
 	if r.start > 0 {
@@ -53,7 +57,13 @@ func (r *Reader) Fill(src io.Reader) error {
 		if r.end >= r.max {
 			return ErrTooLong
 		}
-		grown := make([]byte, min(max(2*len(r.buf), 512), r.max))
+		size := min(max(2*len(r.buf), 512), r.max)
+		if r.Grow != nil {
+			if err := r.Grow(size - len(r.buf)); err != nil {
+				return err
+			}
+		}
+		grown := make([]byte, size)
 		copy(grown, r.buf)
 		r.buf = grown
 	}

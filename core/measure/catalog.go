@@ -81,6 +81,8 @@ var (
 	RaftTrailing = Desc{Name: "yardmaster_raft_trailing_log_seconds", Type: GaugeType, Labels: []string{"group"}, Help: "Time that the entries kept behind a snapshot cover at the present rate. It must exceed a snapshot's transfer and restore."}
 	// RaftSnapshotSeconds is the time to write a snapshot.
 	RaftSnapshotSeconds = Desc{Name: "yardmaster_raft_snapshot_seconds", Type: HistogramType, Labels: []string{"group"}, Buckets: secondsCoarse, Help: "Time to write a snapshot."}
+	// RaftSnapshotFailures counts snapshots that could not be written.
+	RaftSnapshotFailures = Desc{Name: "yardmaster_raft_snapshot_failures_total", Type: CounterType, Labels: []string{"group"}, Help: "Snapshots that could not be written; the log grows until one is."}
 	// RaftRestoreSeconds is the time to restore a snapshot.
 	RaftRestoreSeconds = Desc{Name: "yardmaster_raft_restore_seconds", Type: HistogramType, Labels: []string{"group"}, Buckets: secondsCoarse, Help: "Time to restore the state from a snapshot."}
 	// RaftSnapshotBytes is the size of the newest snapshot written here.

@@ -79,6 +79,7 @@ type events struct {
 	configured func(index uint64, c raft.Configuration)
 	restored   func(applied uint64, l label, took time.Duration)
 	persisted  func(bytes int64, took time.Duration)
+	unwritten  func(err error) // a snapshot could not be written
 }
 
 // Apply carries out an entry. Nothing is applied after the entry that could not
@@ -125,7 +126,7 @@ func (a *adapter[R]) Snapshot() (raft.FSMSnapshot, error) {
 	if a.stopped != nil {
 		return nil, a.stopped
 	}
-	return persister{a.fsm.Snapshot(), a.events.persisted}, nil
+	return persister{a.fsm.Snapshot(), a.events}, nil
 }
 
 // Restore replaces the state and counts restores that bring nothing.
@@ -167,20 +168,23 @@ func (a *adapter[R]) refuse(err error) error {
 
 // persister writes what an FSM captured.
 type persister struct {
-	state io.WriterTo
-	done  func(bytes int64, took time.Duration)
+	state  io.WriterTo
+	events events
 }
 
 func (p persister) Persist(sink raft.SnapshotSink) error {
 	start := time.Now()
 	n, err := p.state.WriteTo(sink)
 	if err != nil {
-		return errors.Join(err, sink.Cancel())
+		err = errors.Join(err, sink.Cancel())
+	} else {
+		err = sink.Close()
 	}
-	if err := sink.Close(); err != nil {
+	if err != nil {
+		p.events.unwritten(err)
 		return err
 	}
-	p.done(n, time.Since(start))
+	p.events.persisted(n, time.Since(start))
 	return nil
 }
 

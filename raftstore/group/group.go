@@ -181,7 +181,7 @@ func Open[R any](ctx context.Context, cfg Config, fsm FSM[R]) (*Group[R], error)
 	}
 	g.ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	g.adapter = g.adapt(fsm)
-	g.snapshots = labelling{cfg.Snapshots, &g.adapter.forced}
+	g.snapshots = labelling{cfg.Snapshots, &g.adapter.forced, g.adapter.events.unwritten}
 	g.trans = transport.Guard(cfg.Transport)
 	g.store = wal.Guard(cfg.Store, cmp.Or(cfg.WriteDeadline, deadlineAlone), func(err error) { g.trip("storage", err) })
 	if err := g.start(ctx); err != nil {
@@ -217,6 +217,10 @@ func (g *Group[R]) adapt(fsm FSM[R]) *adapter[R] {
 		persisted: func(bytes int64, took time.Duration) {
 			g.metrics.snapshotBytes.Set(float64(bytes))
 			g.metrics.snapshotSeconds.Observe(took.Seconds())
+		},
+		unwritten: func(err error) {
+			g.metrics.snapshotFailures.Inc()
+			g.log.Error("snapshot was not written; the log grows until one is", "error", err)
 		},
 	}
 	return a
@@ -368,6 +372,7 @@ func (g *Group[R]) shutdown(ctx context.Context) error {
 	g.metrics.leader.Set(0)
 	finished := make(chan error, 1)
 	go func() {
+		g.quiesce()
 		g.restoring.Lock() // the library panics if it is shut down in a forced restore
 		err := g.raft.Shutdown().Error()
 		g.restoring.Unlock()
@@ -380,6 +385,14 @@ func (g *Group[R]) shutdown(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 		return fmt.Errorf("raft group %s did not shut down: %w", g.cfg.Name, ctx.Err())
+	}
+}
+
+// quiesce gives calls under way a moment to be answered: one that the library
+// finds in its queue at its shutdown never is.
+func (g *Group[R]) quiesce() {
+	for end := time.Now().Add(2 * g.cfg.Heartbeat); len(g.slots) > 0 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
 	}
 }
 

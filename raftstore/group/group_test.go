@@ -99,6 +99,7 @@ type sickStore struct {
 	fail atomic.Bool
 
 	failure atomic.Pointer[os.PathError] // what fail means; nil is errIO
+	skew    atomic.Int64                 // nanoseconds that entries are dated wrong
 }
 
 func (s *sickStore) err() error {
@@ -118,7 +119,13 @@ func (s *sickStore) StoreLogs(l []*raft.Log) error {
 	if s.fail.Load() {
 		return s.err()
 	}
-	return s.Store.StoreLogs(l)
+	skewed := make([]*raft.Log, len(l))
+	for i := range l {
+		entry := *l[i]
+		entry.AppendedAt = entry.AppendedAt.Add(time.Duration(s.skew.Load()))
+		skewed[i] = &entry
+	}
+	return s.Store.StoreLogs(skewed)
 }
 
 func (s *sickStore) SetUint64(k []byte, v uint64) error {

@@ -12,6 +12,16 @@ import (
 type labelling struct {
 	raft.SnapshotStore
 	forced *atomic.Bool // set while Group.Restore is under way
+	failed func(error)  // told of a snapshot that could not be written
+}
+
+// Create begins a snapshot and tells of a failure, which the library only logs.
+func (s labelling) Create(v raft.SnapshotVersion, index, term uint64, c raft.Configuration, cIndex uint64, t raft.Transport) (raft.SnapshotSink, error) {
+	sink, err := s.SnapshotStore.Create(v, index, term, c, cIndex, t)
+	if err != nil {
+		s.failed(err)
+	}
+	return sink, err
 }
 
 // Open opens a snapshot. While a restore is forced, one that cannot be opened

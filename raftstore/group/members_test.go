@@ -152,10 +152,10 @@ func compareSamples(t *testing.T, members []*member) {
 				t.Errorf("member %d differs at %d", i, s.Index)
 			}
 			byIndex[s.Index] = s.Digest
+			if s.Index%10 != 0 { // every tenth entry is the FSM's
+				t.Errorf("member %d sampled at %d", i, s.Index)
+			}
 		}
-	}
-	if len(byIndex) > keptSamples {
-		t.Errorf("members sampled at %d different entries", len(byIndex))
 	}
 }
 

@@ -20,24 +20,25 @@ type metrics struct {
 	contact, oldest, trailing               measure.Gauge
 	snapshotBytes, freeBytes                measure.Gauge
 	commit, snapshotSeconds, restoreSeconds measure.Histogram
-	leaderChanges                           measure.Counter
+	leaderChanges, snapshotFailures         measure.Counter
 }
 
 func newMetrics(r *measure.Registry, group string) metrics {
 	return metrics{
-		applied:         r.Gauge(measure.RaftApplied, group),
-		commitIndex:     r.Gauge(measure.RaftCommitIndex, group),
-		term:            r.Gauge(measure.RaftTerm, group),
-		leader:          r.Gauge(measure.RaftLeader, group),
-		contact:         r.Gauge(measure.RaftLastContact, group),
-		oldest:          r.Gauge(measure.RaftOldestLog, group),
-		trailing:        r.Gauge(measure.RaftTrailing, group),
-		snapshotBytes:   r.Gauge(measure.RaftSnapshotBytes, group),
-		freeBytes:       r.Gauge(measure.RaftDiskFree, group),
-		commit:          r.Histogram(measure.RaftCommit, group),
-		snapshotSeconds: r.Histogram(measure.RaftSnapshotSeconds, group),
-		restoreSeconds:  r.Histogram(measure.RaftRestoreSeconds, group),
-		leaderChanges:   r.Counter(measure.RaftLeaderChanges, group),
+		applied:          r.Gauge(measure.RaftApplied, group),
+		commitIndex:      r.Gauge(measure.RaftCommitIndex, group),
+		term:             r.Gauge(measure.RaftTerm, group),
+		leader:           r.Gauge(measure.RaftLeader, group),
+		contact:          r.Gauge(measure.RaftLastContact, group),
+		oldest:           r.Gauge(measure.RaftOldestLog, group),
+		trailing:         r.Gauge(measure.RaftTrailing, group),
+		snapshotBytes:    r.Gauge(measure.RaftSnapshotBytes, group),
+		freeBytes:        r.Gauge(measure.RaftDiskFree, group),
+		commit:           r.Histogram(measure.RaftCommit, group),
+		snapshotSeconds:  r.Histogram(measure.RaftSnapshotSeconds, group),
+		restoreSeconds:   r.Histogram(measure.RaftRestoreSeconds, group),
+		leaderChanges:    r.Counter(measure.RaftLeaderChanges, group),
+		snapshotFailures: r.Counter(measure.RaftSnapshotFailures, group),
 	}
 }
 
@@ -90,7 +91,12 @@ func (w *watcher[R]) lookAtLog(now time.Time) {
 	g := w.g
 	if first, err := g.store.FirstIndex(); err == nil && first > 0 {
 		var l raft.Log
-		if g.store.Entry(first, &l) == nil && !l.AppendedAt.IsZero() {
+		for i := first; i < first+2 && l.AppendedAt.IsZero(); i++ { // what a group was founded with has no date
+			if g.store.Entry(i, &l) != nil {
+				break
+			}
+		}
+		if !l.AppendedAt.IsZero() {
 			g.metrics.oldest.Set(max(now.Sub(l.AppendedAt), 0).Seconds())
 		}
 	}

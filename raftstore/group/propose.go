@@ -130,10 +130,14 @@ func (g *Group[R]) acquire(ctx context.Context) error {
 	}
 	select {
 	case g.slots <- struct{}{}:
-		return nil
 	default:
 		return ErrBusy
 	}
+	if g.ctx.Err() != nil { // closed meanwhile, and quiesce may not have seen the slot
+		<-g.slots
+		return ErrClosed
+	}
+	return nil
 }
 
 // proposeError says in this package's words what became of a call.

@@ -22,11 +22,20 @@ func usageOf(v gjson.Result) Usage {
 	if !v.IsObject() {
 		return Usage{}
 	}
-	cached := v.Get("prompt_tokens_details.cached_tokens")
-	return Usage{
-		Known:  true,
-		Prompt: positive(v.Get("prompt_tokens")),
-		Output: positive(v.Get("completion_tokens")),
-		Cached: positive(cached), CachedKnown: cached.Type == gjson.Number,
-	}
+	u := Usage{Known: true}
+	v.ForEach(func(key, value gjson.Result) bool {
+		switch key.Str {
+		case "prompt_tokens":
+			u.Prompt = positive(value)
+		case "completion_tokens":
+			u.Output = positive(value)
+		case "prompt_tokens_details":
+			if value.IsObject() {
+				cached := value.Get("cached_tokens")
+				u.Cached, u.CachedKnown = positive(cached), cached.Type == gjson.Number
+			}
+		}
+		return true
+	})
+	return u
 }

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"bytes"
+	"strings"
 
 	"github.com/tidwall/gjson"
 
@@ -131,6 +132,12 @@ func hasOutput(choice gjson.Result) bool {
 // failedReason reports whether an engine's finish reason means failure.
 func failedReason(reason string) bool { return reason == "error" || reason == "abort" }
 
+// mayFail reports whether such a reason can be among choices: their text is then
+// worth a parse.
+func mayFail(choices string) bool {
+	return strings.Contains(choices, `"error"`) || strings.Contains(choices, `"abort"`)
+}
+
 // Answer reads a whole (not streamed) successful body. ok is false when it is
 // not a JSON object; err is set when it says that generation failed, under
 // whatever status.
@@ -147,6 +154,9 @@ func Answer(body []byte) (u Usage, ok bool, err *errs.Error) {
 		case "usage":
 			u = usageOf(value)
 		case "choices":
+			if !mayFail(value.Raw) {
+				break
+			}
 			value.ForEach(func(_, choice gjson.Result) bool {
 				if failedReason(choice.Get("finish_reason").Str) {
 					err = &errs.Error{Kind: errs.Upstream, Client: "the engine ended the generation with an error", Code: "generation_failed"}

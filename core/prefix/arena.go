@@ -51,8 +51,9 @@ type chunk [chunkPages]pageMem
 // arena hands out pages. Only the writer allocates and frees; readers follow
 // page numbers through an immutable slice of chunks.
 type arena struct {
-	memory func(words int) []uint64
 	chunks atomic.Pointer[[]*chunk]
+	_      [cacheLine]byte // readers need no more than that
+	memory func(words int) []uint64
 	used   uint32   // pages handed out so far
 	free   []uint32 // pages given back
 }

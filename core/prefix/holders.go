@@ -179,6 +179,7 @@ func (x *Index) eachHolder(p *pageMem, at int, visit func(s uint16)) {
 type rowArena struct {
 	words  int // words a row
 	chunks atomic.Pointer[[][]uint64]
+	_      [cacheLine]byte // readers need no more than that
 	used   uint32
 	free   []uint32
 }

@@ -40,16 +40,22 @@ type Options struct {
 // Store, Remove and the like are for one writer at a time, which the index
 // enforces by a mutex; Lookup is for any number of readers and takes no lock.
 type Index struct {
-	budget int64
-	pages  arena
-	meta   []pageMeta // by page number
-	rows   rowArena
-	cells  cellMap
+	// What readers read, and the writer seldom writes.
 	dir    atomic.Pointer[directory]
+	pages  arena
+	rows   rowArena
+	owners []atomic.Uint32 // by slot: its Worker plus one; 0 is none, or one that is gone
+	slotOf []uint16        // by Worker: its current slot; 0 is none
+	turns  atomic.Uint64   // rises after an owner has changed
+	wiped  atomic.Uint64   // pages made empty so far
+	cells  cellMap
 
-	mu sync.Mutex // held by the writer; the fields down to owners are its own
+	_ [cacheLine]byte // what the writer writes with each block stays away from readers
 
-	slotOf      []uint16 // by Worker: its current slot; 0 is none
+	mu     sync.Mutex // held by the writer; the fields down to sink are its own, and the slots of slotOf
+	budget int64
+	meta   []pageMeta // by page number
+
 	identity    []uint64 // by Worker, from Attach
 	slotDigest  []uint64 // by slot: what it adds to digest
 	freeWorkers []Worker // a stack
@@ -58,15 +64,18 @@ type Index struct {
 	images      []*image // under way: see touch
 	sink        uint64   // keeps the compiler from dropping warm's reads
 
-	wiped  atomic.Uint64   // pages made empty so far
-	owners []atomic.Uint32 // by slot: its Worker plus one; 0 is none, or one that is gone
-
 	blocks    atomic.Int64
 	held      atomic.Int64 // (block, holder) pairs, retired ones until swept
 	forgotten atomic.Int64
 	bytesUsed atomic.Int64
 	digest    atomic.Uint64
+
+	_ [cacheLine]byte
 }
+
+// cacheLine is at least the size of a processor's cache lines, and of the pairs
+// in which some fetch them.
+const cacheLine = 128
 
 const (
 	cellBits   = 12
@@ -203,6 +212,7 @@ func (x *Index) bind(w Worker) {
 	s := pop(&x.freeSlots)
 	x.slotOf[w] = s
 	x.owners[s].Store(uint32(w) + 1)
+	x.turns.Add(1)
 }
 
 // Detach forgets a worker and all it holds, in constant time: lookups no longer
@@ -241,6 +251,7 @@ func (x *Index) retire(w Worker) bool {
 	}
 	x.slotOf[w] = 0
 	x.owners[s].Store(0)
+	x.turns.Add(1)
 	x.digest.Add(-x.slotDigest[s])
 	x.slotDigest[s] = 0
 	x.sweeping.add(s)

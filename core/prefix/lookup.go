@@ -16,6 +16,7 @@ type Hits struct {
 	Workers []Worker
 
 	alive
+	seen opening
 }
 
 // Of is the number of leading blocks that w holds.
@@ -27,8 +28,12 @@ func (h *Hits) Of(w Worker) int {
 }
 
 func (h *Hits) reset(workers int) {
-	for _, w := range h.Workers {
-		h.Blocks[w] = 0
+	if len(h.Workers) > len(h.Blocks)/16 {
+		clear(h.Blocks)
+	} else {
+		for _, w := range h.Workers {
+			h.Blocks[w] = 0
+		}
 	}
 	h.Workers = h.Workers[:0]
 	if len(h.Blocks) < workers {
@@ -44,7 +49,18 @@ type alive struct {
 	wide  bool // they are in many
 	few   [lanes]uint16
 	many  []uint64
-	owner []Worker // by slot, of those that were alive at the beginning
+	owner []Worker // by slot, of those that were alive at the beginning; whole words of many
+}
+
+// opening is what a beginning with a row of holders came to. Prompts of one kind
+// begin alike, so the next one's row is often equal, and whose the slots are need
+// not be asked again.
+type opening struct {
+	index   *Index
+	turns   uint64
+	row     []uint64
+	many    []uint64
+	workers []Worker
 }
 
 // Lookup finds, for each worker, how many leading blocks of chain it holds. It
@@ -66,27 +82,58 @@ func (x *Index) Lookup(chain []Hash, h *Hits) {
 // are any.
 func (x *Index) begin(h *Hits, a, b uint64) bool {
 	if len(h.owner) < len(x.owners) {
-		h.owner, h.many = make([]Worker, len(x.owners)), make([]uint64, x.rows.words)
+		h.owner = make([]Worker, 64*x.rows.words)
+	}
+	if h.seen.index != x {
+		h.seen.index, h.seen.row = nil, h.seen.row[:0]
 	}
 	h.n, h.wide, h.many = 0, a&inRow != 0, h.many[:0]
-	if !h.wide {
-		set, n := unpack(a, b)
-		for _, s := range set[:n] {
-			if x.enliven(h, s) {
-				h.few[h.n] = s
-				h.n++
-			}
-		}
+	if h.wide {
+		x.beginWide(h, x.readRow(a))
 		return h.n > 0
 	}
-	row := x.readRow(a)
-	for i := range row {
-		word := atomic.LoadUint64(&row[i])
+	set, n := unpack(a, b)
+	for _, s := range set[:n] {
+		if x.enliven(h, s) {
+			h.few[h.n] = s
+			h.n++
+		}
+	}
+	return h.n > 0
+}
+
+// beginWide is begin with a row.
+func (x *Index) beginWide(h *Hits, row []uint64) {
+	turns := x.turns.Load() // before the owners are read
+	if seen := &h.seen; seen.index != x || seen.turns != turns || !equalRow(row, seen.row) {
+		*seen = opening{x, turns, seen.row[:0], seen.many, seen.workers}
+		for i := range row {
+			seen.row = append(seen.row, atomic.LoadUint64(&row[i]))
+		}
+		x.enlivenRow(h)
+		seen.many, seen.workers = append(seen.many[:0], h.many...), append(seen.workers[:0], h.Workers...)
+	} else {
+		h.many, h.Workers = append(h.many, seen.many...), append(h.Workers, seen.workers...)
+	}
+	h.n = len(h.Workers)
+}
+
+func equalRow(row, seen []uint64) bool {
+	if len(row) != len(seen) {
+		return false
+	}
+	var differ uint64
+	for i := range seen {
+		differ |= seen[i] ^ atomic.LoadUint64(&row[i])
+	}
+	return differ == 0
+}
+
+// enlivenRow makes the slots of seen.row alive.
+func (x *Index) enlivenRow(h *Hits) {
+	for i, word := range h.seen.row {
 		for left := word; left != 0; left &= left - 1 {
-			bit := bits.TrailingZeros64(left)
-			if x.enliven(h, uint16(64*i+bit)) {
-				h.n++
-			} else {
+			if bit := bits.TrailingZeros64(left); !x.enliven(h, uint16(64*i+bit)) {
 				word &^= 1 << bit
 			}
 		}
@@ -95,7 +142,6 @@ func (x *Index) begin(h *Hits, a, b uint64) bool {
 	for len(h.many) > 0 && h.many[len(h.many)-1] == 0 {
 		h.many = h.many[:len(h.many)-1]
 	}
-	return h.n > 0
 }
 
 // enliven notes whose slot s is, if it is anybody's.
@@ -173,9 +219,9 @@ func (h *Hits) keepLanes(a, b uint64, blocks int) {
 func (h *Hits) endBits(i int, gone uint64, blocks int) {
 	h.many[i] &^= gone
 	h.n -= bits.OnesCount64(gone)
-	owner := h.owner[64*i : min(64*i+64, len(h.owner))]
+	owner, out := (*[64]Worker)(h.owner[64*i:]), h.Blocks
 	for ; gone != 0; gone &= gone - 1 {
-		h.Blocks[owner[bits.TrailingZeros64(gone)]] = int32(blocks)
+		out[owner[bits.TrailingZeros64(gone)&63]] = int32(blocks)
 	}
 }
 
@@ -188,6 +234,75 @@ func (h *Hits) endAll(blocks int) {
 			h.end(h.n-1, blocks)
 		}
 	}
+}
+
+// LookupClosed is [Index.Lookup] for an index in which whoever holds a block of
+// the chain holds all blocks before it, because chains were stored from their
+// first block and nothing was removed. It looks at few blocks: where the hits
+// end is found by bisection. Blocks that the index has forgotten may be counted
+// as held.
+func (x *Index) LookupClosed(chain []Hash, h *Hits) {
+	h.reset(len(x.slotOf))
+	if len(chain) == 0 {
+		return
+	}
+	a, b, ok := x.find(uint64(chain[0]))
+	if !ok || !x.begin(h, a, b) {
+		return
+	}
+	x.bisect(chain, h, 0, len(chain))
+	h.endAll(len(chain))
+}
+
+// bisect ends the hits of alive slots that hold block lo of chain and not all
+// blocks before block end.
+func (x *Index) bisect(chain []Hash, h *Hits, lo, end int) {
+	last := end - 1
+	if h.n == 0 || last == lo {
+		return
+	}
+	a, b, ok := x.find(uint64(chain[last]))
+	switch {
+	case ok && x.allHold(h, a, b):
+	case last > lo+1:
+		mid := int(uint(lo+last) / 2)
+		x.bisect(chain, h, lo, mid+1)
+		x.bisect(chain, h, mid, end)
+	case ok:
+		x.narrowHits(h, a, b, last)
+	default:
+		h.endAll(last)
+	}
+}
+
+// allHold reports whether all alive slots hold the block with the holder words a
+// and b.
+func (x *Index) allHold(h *Hits, a, b uint64) bool {
+	switch {
+	case h.wide && a&inRow == 0:
+		return false // so few cannot be known to be all
+	case h.wide:
+		row := x.readRow(a)[:len(h.many)]
+		var missing uint64
+		for i, live := range h.many {
+			missing |= live &^ atomic.LoadUint64(&row[i])
+		}
+		return missing == 0
+	case a&inRow != 0:
+		row := x.readRow(a)
+		for _, s := range h.few[:h.n] {
+			if atomic.LoadUint64(&row[s/64])>>(s%64)&1 == 0 {
+				return false
+			}
+		}
+		return true
+	}
+	for _, s := range h.few[:h.n] {
+		if !hasLane(a, s) && !hasLane(b, s) {
+			return false
+		}
+	}
+	return true
 }
 
 func (x *Index) readRow(a uint64) []uint64 {

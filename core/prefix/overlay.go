@@ -107,7 +107,7 @@ func (o *Overlay) Raise(chain []Hash, h, scratch *Hits, now time.Time) {
 		if g == nil || !g.entered.Load() || now.Sub(g.born) > 2*o.ttl {
 			continue
 		}
-		g.index.Lookup(chain, scratch)
+		g.index.LookupClosed(chain, scratch)
 		for _, own := range scratch.Workers {
 			h.raise(Worker(g.main[own].Load()), scratch.Blocks[own])
 		}

@@ -56,10 +56,10 @@ type Member struct {
 	ready       chan struct{}
 }
 
-// Join makes the gateway a member; one that it was before is replaced at once.
-// An incarnation below that of the member there is refused with ErrReplaced.
-// ErrTooMany is the other error.
-func (m *Merger) Join(gateway string, incarnation uint64) (*Member, error) {
+// Join makes the gateway a member that has what v says, which must be valid; one
+// that it was before is replaced in the same step. An incarnation below that of
+// the member there is refused with ErrReplaced. ErrTooMany is the other error.
+func (m *Merger) Join(gateway string, incarnation uint64, v *Vector) (*Member, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if i := slices.IndexFunc(m.members, func(x *Member) bool { return x.id == gateway }); i >= 0 {
@@ -74,6 +74,10 @@ func (m *Merger) Join(gateway string, incarnation uint64) (*Member, error) {
 	x := &Member{merger: m, id: gateway, incarnation: incarnation, fresh: true, ready: make(chan struct{}, 1)}
 	x.signal()
 	m.members = append(m.members, x)
+	if err := x.update(v); err != nil {
+		m.leave(x)
+		return nil, err
+	}
 	return x, nil
 }
 
@@ -191,17 +195,21 @@ func (x *Member) owed(row int) bool {
 // Update replaces what the gateway has. v must be valid. Errors are ErrReplaced
 // and ErrTooMany; after either the member should leave.
 func (x *Member) Update(v *Vector) error {
-	m := x.merger
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	x.merger.mu.Lock()
+	defer x.merger.mu.Unlock()
 	if x.left {
 		return ErrReplaced
 	}
 	if v.Whole {
 		x.clear()
 	}
+	return x.update(v)
+}
+
+// update replaces what v names. The caller holds the lock.
+func (x *Member) update(v *Vector) error {
 	for i, epoch := range v.Epoch {
-		row, err := m.rowOf(epoch)
+		row, err := x.merger.rowOf(epoch)
 		if err != nil {
 			return err
 		}

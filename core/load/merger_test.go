@@ -2,9 +2,9 @@ package load
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -49,7 +49,7 @@ func TestMergerSumsOthers(t *testing.T) {
 		follow := func() {
 			var workers []fleet.Worker
 			for _, epoch := range live {
-				workers = append(workers, fleet.Worker{ID: fleet.WorkerID(fmt.Sprint(epoch)), Epoch: fleet.Epoch(epoch)})
+				workers = append(workers, fleet.Worker{ID: fleet.WorkerID(strconv.FormatUint(epoch, 10)), Epoch: fleet.Epoch(epoch)})
 			}
 			m.Follow(fleet.NewView(index, workers))
 			for _, g := range gateways {
@@ -66,7 +66,7 @@ func TestMergerSumsOthers(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"join": func(t *rapid.T) {
 				name := names.Draw(t, "gateway")
-				x, err := m.Join(name, 1)
+				x, err := m.Join(name, 1, &Vector{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -170,7 +170,7 @@ func TestTablesMirrorTheMerger(t *testing.T) {
 			table.Changes().Open()
 			table.Columns(v)
 			tables = append(tables, table)
-			x, err := m.Join(fmt.Sprint(i), 0)
+			x, err := m.Join(strconv.Itoa(i), 0, &Vector{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -266,19 +266,19 @@ func TestTablesMirrorTheMerger(t *testing.T) {
 func TestMergerBounds(t *testing.T) {
 	m := NewMerger()
 	m.Follow(view(5, Key{"a", 5}))
-	first, err := m.Join("g", 7)
+	first, err := m.Join("g", 7, &Vector{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.Join("g", 6); !errors.Is(err, ErrReplaced) {
+	if _, err := m.Join("g", 6, &Vector{}); !errors.Is(err, ErrReplaced) {
 		t.Errorf("an older incarnation: %v", err)
 	}
 	for i := 1; i < MaxGateways; i++ {
-		if _, err := m.Join(fmt.Sprint(i), 0); err != nil {
+		if _, err := m.Join(strconv.Itoa(i), 0, &Vector{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := m.Join("one more", 0); !errors.Is(err, ErrTooMany) {
+	if _, err := m.Join("one more", 0, &Vector{}); !errors.Is(err, ErrTooMany) {
 		t.Errorf("more gateways than there may be: %v", err)
 	}
 	// Workers that nobody knows: bounded, and their room is used again.
@@ -437,7 +437,7 @@ func TestExchangeDoesNotAllocate(t *testing.T) {
 	m := NewMerger()
 	var keys []Key
 	for i := range 100 {
-		keys = append(keys, Key{fleet.WorkerID(fmt.Sprint(i)), fleet.Epoch(i + 1)})
+		keys = append(keys, Key{fleet.WorkerID(strconv.Itoa(i)), fleet.Epoch(i + 1)})
 	}
 	v := view(100, keys...)
 	m.Follow(v)
@@ -445,8 +445,8 @@ func TestExchangeDoesNotAllocate(t *testing.T) {
 	slots := table.Columns(v).Slots
 	c := table.Changes()
 	c.Open()
-	a, errA := m.Join("a", 0)
-	b, errB := m.Join("b", 0)
+	a, errA := m.Join("a", 0, &Vector{})
+	b, errB := m.Join("b", 0, &Vector{})
 	if errA != nil || errB != nil {
 		t.Fatal(errA, errB)
 	}
@@ -480,12 +480,12 @@ func BenchmarkExchange(b *testing.B) {
 	m := NewMerger()
 	var keys []Key
 	for i := range 1000 {
-		keys = append(keys, Key{fleet.WorkerID(fmt.Sprint(i)), fleet.Epoch(i + 1)})
+		keys = append(keys, Key{fleet.WorkerID(strconv.Itoa(i)), fleet.Epoch(i + 1)})
 	}
 	m.Follow(view(1000, keys...))
 	var members []*Member
 	for i := range 8 {
-		x, err := m.Join(fmt.Sprint(i), 0)
+		x, err := m.Join(strconv.Itoa(i), 0, &Vector{})
 		if err != nil {
 			b.Fatal(err)
 		}

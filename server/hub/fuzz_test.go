@@ -53,11 +53,11 @@ func feedLeader(t *testing.T, view *fleet.View, m *hub.ExchangeRequest) {
 	}
 	merger := load.NewMerger()
 	merger.Follow(view)
-	from, err := merger.Join("from", 0)
+	from, err := merger.Join("from", 0, &load.Vector{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	to, err := merger.Join("to", 0)
+	to, err := merger.Join("to", 0, &load.Vector{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,6 +59,13 @@ func TestWholeVectorAtFirst(t *testing.T) {
 		pass(settle + look + exchanged)
 		r.others("joined", 2, map[int]int{0: 4, 1: 0})
 		r.others("joined", 1, map[int]int{0: 0, 1: 3})
+		for i, n := range r.nodes { // all was heard, so there is nothing to guess
+			for w, s := range n.slots() {
+				if s.Foreign() != s.Others() {
+					t.Errorf("n%d guesses %d requests on worker %d", i, s.Foreign()-s.Others(), w)
+				}
+			}
+		}
 	})
 }
 

@@ -65,6 +65,7 @@ type Link struct {
 
 // session is one connection to a leader.
 type session struct {
+	leader string
 	cancel context.CancelCauseFunc
 	joined bool // the leader said something; guarded by Link.mu
 }
@@ -192,6 +193,9 @@ func (l *Link) forget() {
 		l.session = nil
 	}
 	l.cfg.Table.ForgetOthers()
+	if l.gateways.Value() > 1 {
+		l.cfg.Logger.Warn("load hub: others' load is not known any more; routing by own load alone")
+	}
 	l.gateways.Set(0)
 }
 
@@ -217,6 +221,9 @@ func (l *Link) take(s *session, others *load.Vector, heard uint64, gateways int)
 	l.mu.Lock()
 	current := l.session == s
 	if current {
+		if !s.joined {
+			l.cfg.Logger.Info("load hub: others' load is known", "leader", s.leader, "gateways", gateways)
+		}
 		s.joined = true
 		if others != nil {
 			l.cfg.Table.SetOthers(others)
@@ -235,33 +242,26 @@ var errMoved = errors.New("another node leads")
 // lead merges with the node's own server until it leads no more.
 func (l *Link) lead(ctx context.Context) error {
 	s := l.cfg.Server
+	changes := l.cfg.Table.Changes()
+	var own, others load.Vector
+	changes.Whole(&own)
 	s.merger.Follow(l.cfg.View())
-	member, err := s.merger.Join(l.cfg.Gateway, l.cfg.Incarnation)
+	member, err := s.merger.Join(l.cfg.Gateway, l.cfg.Incarnation, &own)
 	if err != nil {
 		return err
 	}
 	defer member.Leave()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	me := &session{cancel: cancel}
+	me := &session{leader: l.cfg.Gateway, cancel: cancel}
 	l.begin(me)
 	defer l.end(me)
 	l.self.Store(true)
 	defer l.self.Store(false)
-	changes := l.cfg.Table.Changes()
-	var own, others load.Vector
-	changes.Whole(&own)
 	p := newPace(l.cfg.Clock)
 	defer p.stop()
-	told, words := false, uint64(0)
+	told, words := false, uint64(1)
 	for {
-		s.merger.Follow(l.cfg.View())
-		if own.Whole || own.Len() > 0 {
-			if err := member.Update(&own); err != nil {
-				return err
-			}
-			words++
-		}
 		now, err := p.next(ctx, changes.Ready(), member.Ready(), func(now time.Time) (bool, error) {
 			l.tick(now)
 			leads, settled := s.leading(now)
@@ -273,8 +273,14 @@ func (l *Link) lead(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		heard := words
 		p.dirty = changes.Take(&own)
+		s.merger.Follow(l.cfg.View())
+		if own.Len() > 0 {
+			if err := member.Update(&own); err != nil {
+				return err
+			}
+			words++
+		}
 		if _, settled := s.leading(now); !settled {
 			continue
 		}
@@ -284,9 +290,9 @@ func (l *Link) lead(ctx context.Context) error {
 		case err != nil:
 			return err
 		case news:
-			l.take(me, &others, heard, s.merger.Gateways())
+			l.take(me, &others, words, s.merger.Gateways())
 		default:
-			l.take(me, nil, heard, s.merger.Gateways())
+			l.take(me, nil, words, s.merger.Gateways())
 		}
 	}
 }
@@ -295,7 +301,7 @@ func (l *Link) lead(ctx context.Context) error {
 func (l *Link) follow(ctx context.Context, to leader) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	me := &session{cancel: cancel}
+	me := &session{leader: to.id, cancel: cancel}
 	l.begin(me)
 	defer func() { l.counted(l.end(me), err) }()
 	heard := newSilence(l.cfg.Clock, func() { cancel(errSilent) })

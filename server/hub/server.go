@@ -233,32 +233,30 @@ func (x *exchange) receive(ctx context.Context) error {
 		}
 		x.heard.heard()
 		s.received.Inc()
-		if member == nil {
-			if member, err = x.hello(ctx, m); err != nil {
-				return err
-			}
-		} else if m.GetHello() != nil {
-			return malformed("a second hello")
-		}
-		if m.GetLoads() == nil {
-			continue
-		}
 		v, err := toVector(m.GetLoads(), 1)
 		if err != nil {
 			return err
 		}
 		s.merger.Follow(s.cfg.View())
-		if err := member.Update(&v); err != nil {
+		switch {
+		case member == nil:
+			member, err = x.hello(ctx, m, &v)
+		case m.GetHello() != nil:
+			err = malformed("a second hello")
+		case m.GetLoads() != nil:
+			x.words.Add(1) // before tell is woken
+			err = member.Update(&v)
+		}
+		if err != nil {
 			return err
 		}
-		x.words.Add(1)
 	}
 }
 
 // hello makes the gateway a member, and begins to tell it of the others.
-func (x *exchange) hello(ctx context.Context, m *hub.ExchangeRequest) (*load.Member, error) {
+func (x *exchange) hello(ctx context.Context, m *hub.ExchangeRequest, v *load.Vector) (*load.Member, error) {
 	s, name := x.server, m.GetHello().GetGateway()
-	if name == "" || len(name) > maxName || !m.GetLoads().GetWhole() {
+	if name == "" || len(name) > maxName || !v.Whole {
 		return nil, malformed("no hello with a whole vector at first")
 	}
 	if s.cfg.Peer != nil {
@@ -266,8 +264,7 @@ func (x *exchange) hello(ctx context.Context, m *hub.ExchangeRequest) (*load.Mem
 			return nil, errIdentity
 		}
 	}
-	s.merger.Follow(s.cfg.View())
-	member, err := s.merger.Join(name, m.GetHello().GetIncarnation())
+	member, err := s.merger.Join(name, m.GetHello().GetIncarnation(), v)
 	if err != nil {
 		return nil, err
 	}
@@ -279,6 +276,7 @@ func (x *exchange) hello(ctx context.Context, m *hub.ExchangeRequest) (*load.Mem
 		member.Leave()
 		return nil, context.Cause(ctx)
 	}
+	x.words.Store(1)
 	x.taken.heard()
 	s.running.Go(func() { x.guard(func() error { return x.tell(ctx, member) }) })
 	return member, nil
@@ -326,7 +324,7 @@ func (x *exchange) tell(ctx context.Context, member *load.Member) error {
 			continue // a keep-alive would pass for news of gateways that are not here yet
 		}
 		first = false
-		m.Heard = x.words.Load() // before the sums, which then have at least these
+		m.Heard = x.words.Load()
 		s.merger.Follow(s.cfg.View())
 		news, err := member.Take(&vector)
 		if err != nil {

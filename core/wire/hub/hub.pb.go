@@ -137,7 +137,7 @@ type ExchangeResponse struct {
 	Loads         *Loads                 `protobuf:"bytes,1,opt,name=loads,proto3" json:"loads,omitempty"`
 	Samples       *Samples               `protobuf:"bytes,2,opt,name=samples,proto3" json:"samples,omitempty"`
 	Gateways      uint32                 `protobuf:"varint,3,opt,name=gateways,proto3" json:"gateways,omitempty"` // that are added up, this one included
-	Heard         uint64                 `protobuf:"varint,4,opt,name=heard,proto3" json:"heard,omitempty"`       // requests with loads that were taken in before loads was made
+	Heard         uint64                 `protobuf:"varint,4,opt,name=heard,proto3" json:"heard,omitempty"`       // requests with loads that the leader has taken in
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

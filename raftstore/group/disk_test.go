@@ -157,6 +157,7 @@ func TestDamagedSnapshotFallsBackToTheOneBefore(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{"state.bin", "meta.json"} {
 		t.Run(file, func(t *testing.T) {
+			t.Parallel()
 			s, newer := grown(t, 1000)
 			damage(t, filepath.Join(newer, file))
 			fsm := &counter{}
@@ -164,8 +165,8 @@ func TestDamagedSnapshotFallsBackToTheOneBefore(t *testing.T) {
 			must(t, err)
 			defer closeAll(t, []*member{m})
 			leader(t, []*member{m}, 20*time.Second)
-			if fsm.sum != 21 {
-				t.Errorf("sum %d, want 21", fsm.sum)
+			if fsm.total() != 21 {
+				t.Errorf("sum %d, want 21", fsm.total())
 			}
 			if _, err := os.Stat(filepath.Join(s.dir, "quarantine", filepath.Base(newer))); err != nil {
 				t.Error(err)
@@ -220,8 +221,8 @@ func TestInspectAndRecover(t *testing.T) {
 	must(t, err)
 	defer closeAll(t, []*member{m})
 	leader(t, []*member{m}, 20*time.Second)
-	if fsm.sum != 21 {
-		t.Errorf("sum %d after the recovery, want 21", fsm.sum)
+	if fsm.total() != 21 {
+		t.Errorf("sum %d after the recovery, want 21", fsm.total())
 	}
 }
 

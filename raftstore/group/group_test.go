@@ -72,6 +72,12 @@ func (c *counter) Restore(r io.Reader) error {
 	return nil
 }
 
+func (c *counter) total() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sum
+}
+
 func (c *counter) Verify(r io.Reader) error {
 	if n, err := io.Copy(io.Discard, r); err != nil || n != 16 {
 		return errors.New("not a counter")

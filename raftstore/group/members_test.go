@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"strconv"
@@ -84,8 +83,8 @@ func TestMembershipGrowsAndShrinks(t *testing.T) {
 		for i, m := range members {
 			_, got := m.Members()
 			want := []Member{{"0", "0", true}, {"1", "1", true}, {"2", "2", true}, {"3", "3", false}}
-			if d := cmp.Diff(want, got); d != "" || m.fsm.sum != sum {
-				t.Errorf("member %d has sum %d and members %s", i, m.fsm.sum, d)
+			if d := cmp.Diff(want, got); d != "" || m.fsm.total() != sum {
+				t.Errorf("member %d has sum %d and members %s", i, m.fsm.total(), d)
 			}
 		}
 		if d := first.store.deadline(first); d != deadlineAmongOthers {
@@ -113,7 +112,7 @@ func TestLateMemberGetsASnapshot(t *testing.T) {
 		defer func() { closeAll(t, members) }()
 		lead := leader(t, members, 5*time.Second)
 		for i := range 100 {
-			_, err := apply(t, lead, fmt.Sprint(i), time.Second)
+			_, err := apply(t, lead, strconv.Itoa(i), time.Second)
 			must(t, err)
 		}
 		must(t, lead.Snapshot(within(t, 5*time.Second)))
@@ -126,11 +125,11 @@ func TestLateMemberGetsASnapshot(t *testing.T) {
 		must(t, lead.AddNonvoter(within(t, 5*time.Second), "3", "3", 0))
 		index, err := lead.ReadIndex(within(t, time.Second))
 		must(t, err, late.WaitApplied(within(t, 5*time.Second), index))
-		if late.fsm.sum != lead.fsm.sum || <-restored == 0 {
-			t.Errorf("sum %d, want %d", late.fsm.sum, lead.fsm.sum)
+		if late.fsm.total() != lead.fsm.total() || <-restored == 0 {
+			t.Errorf("sum %d, want %d", late.fsm.total(), lead.fsm.total())
 		}
 		for i := range 100 {
-			_, err := apply(t, lead, fmt.Sprint(i), time.Second)
+			_, err := apply(t, lead, strconv.Itoa(i), time.Second)
 			must(t, err)
 		}
 		time.Sleep(time.Second)
@@ -213,8 +212,8 @@ func TestReadIndexOfADeposedLeader(t *testing.T) {
 		must(t, err, next.WaitApplied(within(t, time.Second), index))
 		connect(members, slices.Index(members, old))
 		must(t, old.WaitApplied(within(t, 10*time.Second), index))
-		if old.fsm.sum != 3 {
-			t.Errorf("sum %d", old.fsm.sum)
+		if old.fsm.total() != 3 {
+			t.Errorf("sum %d", old.fsm.total())
 		}
 		if _, err := old.ReadIndex(within(t, time.Second)); !errors.Is(err, ErrNotLeader) {
 			t.Errorf("ReadIndex of a follower: %v", err)
@@ -270,8 +269,8 @@ func TestSaveAndRestore(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		for i, m := range members {
-			if m.fsm.sum != 3 || m.Fault() != nil {
-				t.Errorf("member %d has sum %d, fault %v", i, m.fsm.sum, m.Fault())
+			if m.fsm.total() != 3 || m.Fault() != nil {
+				t.Errorf("member %d has sum %d, fault %v", i, m.fsm.total(), m.Fault())
 			}
 		}
 		if err := lead.Restore(within(t, 10*time.Second), meta, bytes.NewReader(saved[1:])); !errors.Is(err, ErrBadSnapshot) {

@@ -76,14 +76,16 @@ func TestNewestTwoAreKept(t *testing.T) {
 	}
 }
 
-// Any flipped bit of the description, the seal or the contents is noticed, the
+// A flipped bit of the description, the seal or the contents is noticed, the
 // snapshot goes into quarantine, and the one before it is found.
-func TestEveryFlippedBitIsNoticed(t *testing.T) {
+func TestFlippedBitsAreNoticed(t *testing.T) {
+	t.Parallel()
 	for _, file := range []string{metaFile, sealFile, "state.bin"} {
 		t.Run(file, func(t *testing.T) {
+			t.Parallel()
 			probe, _ := open(t, t.TempDir())
 			size := fileSize(t, filepath.Join(probe.folder(write(t, probe, 20, "the newer state")), file))
-			for at := range size {
+			for at := int64(0); at < size; at += 1 + size/25 {
 				dir := t.TempDir()
 				s, damaged := open(t, dir)
 				older := write(t, s, 10, "the older state")

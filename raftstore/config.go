@@ -61,6 +61,7 @@ type Config struct {
 	WriteDeadline time.Duration
 
 	Prefix prefix.Options // of the prefix index
+	Tuning Tuning         // zero but in tests
 
 	Registry *measure.Registry // required
 	Logger   *slog.Logger      // nil discards

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -39,11 +39,8 @@ func (s *Store) openStorage() error {
 	s.id.Store(&nameplate{Format: format, NodeID: s.cfg.NodeID})
 	if s.cfg.Nonvoter {
 		var err error
-		s.spool, err = os.MkdirTemp("", "yardmaster-"+s.cfg.NodeID+"-*")
-		if err != nil {
-			return fmt.Errorf("folder for snapshots: %w", err)
-		}
-		return nil
+		s.spool, err = newSpool()
+		return err
 	}
 	if s.cfg.InMemory {
 		return nil
@@ -53,6 +50,8 @@ func (s *Store) openStorage() error {
 		return err
 	}
 	s.id.Store(&s.dir.id)
+	s.home.joined.Store(s.dir.id.Joined)
+	s.dir.sweep()
 	if s.sync, err = wal.ProbeSync(s.dir.path); err != nil {
 		return err
 	}
@@ -61,13 +60,6 @@ func (s *Store) openStorage() error {
 			"dir", s.cfg.Dir, "median", s.sync.Median, "worst", s.sync.Worst)
 	}
 	return nil
-}
-
-func (s *Store) dropSpool() error {
-	if s.spool == "" {
-		return nil
-	}
-	return os.RemoveAll(s.spool)
 }
 
 // openAlone runs the one voter of a cluster of its own.
@@ -164,14 +156,15 @@ func openGroup[R any](ctx context.Context, s *Store, c groupConfig, fsm group.FS
 	}
 	cfg := group.Config{
 		Name: c.name, NodeID: s.cfg.NodeID, Nonvoter: s.cfg.Nonvoter,
-		Store: store, Snapshots: snapshots, Transport: s.transport(c.proto), SpoolDir: s.spool,
+		Store: store, Snapshots: snapshots, Transport: s.transport(c.proto), SpoolDir: s.spoolDir(),
 		Heartbeat: s.cfg.Heartbeat, Lease: s.cfg.Lease, WriteDeadline: s.cfg.WriteDeadline,
 		SnapshotEvery: c.snapshotEvery, SnapshotEntries: c.snapshotEntries, TrailingLogs: c.trailing,
 		OnLead: c.onLead, Registry: s.cfg.Registry, Logger: s.log,
 	}
 	if s.dir != nil {
-		cfg.FreeBytes, cfg.SpoolDir = s.dir.freeBytes, s.dir.path
+		cfg.FreeBytes = s.dir.freeBytes
 	}
+	s.cfg.Tuning.apply(&cfg)
 	for _, f := range c.founders {
 		cfg.Bootstrap = append(cfg.Bootstrap, group.Server{ID: f.ID, Addr: f.Addr})
 	}
@@ -190,24 +183,16 @@ func (s *Store) transport(proto string) transport.Inner {
 }
 
 func (s *Store) storage(name string) (wal.Store, raft.SnapshotStore, error) {
-	hlog := group.NewHCLog(s.log.With("group", name))
 	switch {
 	case s.cfg.Nonvoter:
 		// The log is short; a snapshot may be large.
-		snapshots, err := raft.NewFileSnapshotStoreWithLogger(s.spool+"/"+name, 1, hlog)
+		hlog := group.NewHCLog(s.log.With("group", name))
+		snapshots, err := raft.NewFileSnapshotStoreWithLogger(filepath.Join(s.spool.path, name), 1, hlog)
 		return wal.Memory(), snapshots, err
 	case s.dir == nil:
 		return wal.Memory(), raft.NewInmemSnapshotStore(), nil
 	}
-	store, err := wal.Open(s.dir.join(name, "wal"), hlog)
-	if err != nil {
-		return nil, nil, err
-	}
-	snapshots, err := raft.NewFileSnapshotStoreWithLogger(s.dir.join(name), 2, hlog)
-	if err != nil {
-		return nil, nil, errors.Join(err, store.Close())
-	}
-	return store, snapshots, nil
+	return s.dir.storage(name, s.log)
 }
 
 // onLead gives a new cluster its name and checks that the log is of this one.

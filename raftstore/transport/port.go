@@ -37,6 +37,10 @@ type PortConfig struct {
 	// faults here.
 	Dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
+	// stall is how long a snapshot may make no progress, stallTimeout; tests
+	// have less patience.
+	stall time.Duration
+
 	Registry *measure.Registry // nil counts nowhere
 	Logger   *slog.Logger      // nil is silence
 }
@@ -66,6 +70,9 @@ func (c PortConfig) withDefaults() PortConfig {
 	}
 	if c.RPCTimeout <= 0 {
 		c.RPCTimeout = defaultRPCTimeout
+	}
+	if c.stall <= 0 {
+		c.stall = stallTimeout
 	}
 	if c.Dialer == nil {
 		c.Dialer = (&net.Dialer{KeepAliveConfig: keepAlive, Control: control}).DialContext

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -91,10 +90,11 @@ type raftNet struct {
 
 // keyState is what is known of the connections under one key.
 type keyState struct {
-	used   time.Time
-	dials  uint64
+	used time.Time
+	// stale counts connections that had served before and then were found ended.
+	stale  uint64
 	conns  map[*outConn]struct{}
-	ending bool // being evicted
+	ending bool // being forgotten
 }
 
 func (r *raftNet) Consumer() <-chan raft.RPC { return r.requests }
@@ -149,34 +149,23 @@ func (r *raftNet) state(key raft.ServerAddress) *keyState {
 // an election need not fail for that.
 func (r *raftNet) request(id raft.ServerID, addr raft.ServerAddress, send func(key raft.ServerAddress) error) error {
 	key := r.key(useRPC, id, addr)
-	before := r.dials(key)
+	before := r.stale(key)
 	err := send(key)
 	for range maxPool {
-		if !stale(err) || r.dials(key) != before {
-			break
+		now := r.stale(key)
+		if err == nil || now == before {
+			return err
 		}
+		before = now
 		err = send(key)
 	}
 	return err
 }
 
-func (r *raftNet) dials(key raft.ServerAddress) uint64 {
+func (r *raftNet) stale(key raft.ServerAddress) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.state(key).dials
-}
-
-// stale tells that a connection had been ended before it was used.
-func stale(err error) bool {
-	if _, dialling := errors.AsType[*DialError](err); err == nil || dialling {
-		return false
-	}
-	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE} {
-		if errors.Is(err, end) {
-			return true
-		}
-	}
-	return false
+	return r.state(key).stale
 }
 
 func (r *raftNet) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
@@ -237,13 +226,11 @@ func (s *outStream) Dial(key raft.ServerAddress, timeout time.Duration) (net.Con
 	id, addr, _ := strings.Cut(rest, keySeparator)
 	r := s.net
 	r.mu.Lock()
-	state := r.state(key)
-	if state.ending {
-		r.mu.Unlock()
+	ending := r.state(key).ending
+	r.mu.Unlock()
+	if ending {
 		return nil, errForgotten
 	}
-	state.dials++
-	r.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(r.ctx, timeout)
 	defer cancel()
@@ -268,6 +255,7 @@ type outConn struct {
 	net      *raftNet
 	key      raft.ServerAddress
 	snapshot bool
+	served   atomic.Bool // has brought an answer
 }
 
 func (c *outConn) Close() error {
@@ -299,16 +287,33 @@ func (c *outConn) SetDeadline(t time.Time) error {
 
 func (c *outConn) Write(b []byte) (int, error) {
 	if c.snapshot {
-		_ = c.SetWriteDeadline(time.Now().Add(stallTimeout))
+		_ = c.SetWriteDeadline(time.Now().Add(c.port.cfg.stall))
 	}
-	return c.Conn.Write(b)
+	n, err := c.Conn.Write(b)
+	c.note(0, err)
+	return n, err
 }
 
 func (c *outConn) Read(b []byte) (int, error) {
 	if c.snapshot {
 		_ = c.SetReadDeadline(time.Now().Add(restoreTimeout))
 	}
-	return c.Conn.Read(b)
+	n, err := c.Conn.Read(b)
+	c.note(n, err)
+	return n, err
+}
+
+// note takes down that the connection was stale. The library's errors do not
+// tell: its codec makes text of them.
+func (c *outConn) note(read int, err error) {
+	if err != nil && c.served.Load() && !isTimeout(err) {
+		c.net.mu.Lock()
+		c.net.state(c.key).stale++
+		c.net.mu.Unlock()
+	}
+	if read > 0 && !c.served.Load() {
+		c.served.Store(true)
+	}
 }
 
 // sweep forgets peers that are not spoken to any more. Gateways come and go

@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"io"
 	"net"
 	"sync"
 	"time"
@@ -173,8 +172,6 @@ func (c *inConn) Close() error {
 // Write has a deadline: an answer is small, and whoever does not take it is
 // gone.
 func (c *inConn) Write(b []byte) (int, error) {
-	_ = c.SetWriteDeadline(time.Now().Add(stallTimeout))
+	_ = c.SetWriteDeadline(time.Now().Add(c.port.cfg.stall))
 	return c.Conn.Write(b)
 }
-
-var _ io.Closer = (*inConn)(nil)

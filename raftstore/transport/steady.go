@@ -27,7 +27,7 @@ func (r *steadyReader) Read(b []byte) (int, error) {
 	if r.gone {
 		return 0, ErrClosed
 	}
-	limit := time.Now().Add(stallTimeout)
+	limit := time.Now().Add(r.conn.port.cfg.stall)
 	if r.end.Before(limit) {
 		limit = r.end
 	}

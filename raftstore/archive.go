@@ -1,11 +1,37 @@
 package raftstore
 
 import (
+	"archive/tar"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"hash"
 	"io"
+	"os"
+	"strings"
 	"time"
+
+	"github.com/yardmaster/yardmaster/core/planner"
+	"github.com/yardmaster/yardmaster/raftstore/group"
+	"github.com/yardmaster/yardmaster/raftstore/peer"
 )
+
+// An archive is a tar file of these, in this order. The sums come last, so a file
+// that was cut off has none.
+const (
+	archiveMeta   = "meta.json"
+	archiveCore   = "core.snapshot"
+	archivePrefix = "prefix.snapshot"
+	archiveSums   = "SHA256SUMS"
+
+	archiveFormat = 1
+)
+
+// ErrBadArchive means that a file is no archive, or a damaged one.
+var ErrBadArchive = errors.New("not a whole snapshot of a cluster")
 
 // Archive is what a saved snapshot says of itself.
 type Archive struct {
@@ -14,27 +40,328 @@ type Archive struct {
 	NodeID    string      `json:"node_id"` // who saved it
 	Version   string      `json:"version"` // of its binary
 	Created   time.Time   `json:"created"`
-	Level     uint32      `json:"level"`
+	Level     uint32      `json:"level"` // feature level
 	Core      ArchivePart `json:"core"`
 	Prefix    ArchivePart `json:"prefix"`
 }
 
 // ArchivePart is one group's state in an archive.
 type ArchivePart struct {
-	Index  uint64 `json:"index"`
+	Index  uint64 `json:"index"` // last entry in it
 	Term   uint64 `json:"term"`
 	Bytes  int64  `json:"bytes"`
-	SHA256 string `json:"sha256"`
+	SHA256 string `json:"sha256,omitempty"` // known once it is written or read
 }
 
 // SaveSnapshot writes the whole replicated state, as fresh as a linearizable
-// read, into w. Half an archive never passes for a whole one.
-func (s *Store) SaveSnapshot(context.Context, io.Writer) (Archive, error) {
-	return Archive{}, fmt.Errorf("%w: this release keeps snapshots in its data directory only", ErrRefused)
+// read, into w. Half an archive never passes for a whole one. Errors are those of
+// Read, of w and of the disk.
+func (s *Store) SaveSnapshot(ctx context.Context, w io.Writer) (Archive, error) {
+	g := s.groups.Load()
+	if g == nil {
+		return Archive{}, s.notInCluster()
+	}
+	for _, which := range []peer.Group{peer.Group_GROUP_CORE, peer.Group_GROUP_PREFIX} {
+		if err := s.catchUpOnce(ctx, g, which, false); err != nil {
+			return Archive{}, err
+		}
+	}
+	a := Archive{
+		Format: archiveFormat, ClusterID: s.ClusterID(), NodeID: s.cfg.NodeID, Version: s.cfg.Version,
+		Created: s.cfg.Clock.Now().UTC(), Level: s.machine.FeatureLevel(),
+	}
+	core, coreBytes, err := g.core.SaveSnapshot(ctx)
+	if err != nil {
+		return Archive{}, err
+	}
+	defer coreBytes.Close() //nolint:errcheck // read only
+	pre, prefixBytes, err := g.prefix.SaveSnapshot(ctx)
+	if err != nil {
+		return Archive{}, err
+	}
+	defer prefixBytes.Close() //nolint:errcheck // read only
+	a.Core, a.Prefix = partOf(core), partOf(pre)
+	err = a.write(w, readerWithContext{ctx, coreBytes}, readerWithContext{ctx, prefixBytes})
+	return a, err
 }
 
-// RestoreSnapshot replaces the whole replicated state by an archive. It reads
-// all of r and checks it before anything changes.
-func (s *Store) RestoreSnapshot(context.Context, io.Reader) (Archive, error) {
-	return Archive{}, fmt.Errorf("%w: this release restores snapshots of its data directory only", ErrRefused)
+func partOf(m group.SnapshotMeta) ArchivePart {
+	return ArchivePart{Index: m.Index, Term: m.Term, Bytes: m.Size}
+}
+
+// write writes the archive and notes the sums of its parts.
+func (a *Archive) write(w io.Writer, core, pre io.Reader) error {
+	out := tar.NewWriter(w)
+	meta, err := json.MarshalIndent(a, "", "  ")
+	if err != nil {
+		return err
+	}
+	var sums strings.Builder
+	add := func(name string, r io.Reader, size int64) (string, error) {
+		if err := out.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: size, ModTime: a.Created}); err != nil {
+			return "", fmt.Errorf("write %s: %w", name, err)
+		}
+		h := sha256.New()
+		if n, err := io.Copy(io.MultiWriter(out, h), r); err != nil || n != size {
+			return "", fmt.Errorf("write %s: %d of %d bytes: %w", name, n, size, orUnexpected(err))
+		}
+		sum := hex.EncodeToString(h.Sum(nil))
+		fmt.Fprintf(&sums, "%s  %s\n", sum, name)
+		return sum, nil
+	}
+	if _, err := add(archiveMeta, strings.NewReader(string(meta)), int64(len(meta))); err != nil {
+		return err
+	}
+	if a.Core.SHA256, err = add(archiveCore, core, a.Core.Bytes); err != nil {
+		return err
+	}
+	if a.Prefix.SHA256, err = add(archivePrefix, pre, a.Prefix.Bytes); err != nil {
+		return err
+	}
+	list := sums.String()
+	if _, err := add(archiveSums, strings.NewReader(list), int64(len(list))); err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+func orUnexpected(err error) error {
+	if err == nil {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+type readerWithContext struct {
+	ctx context.Context //nolint:containedctx // ends the copy it is made for
+	r   io.Reader
+}
+
+func (r readerWithContext) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.r.Read(p)
+}
+
+// InspectSnapshot reads an archive to its end, checks it and says what is in it.
+// It needs no cluster. Errors wrap ErrBadArchive, ErrNewerFormat or are r's.
+func InspectSnapshot(r io.Reader) (Archive, error) { return readArchive(r, io.Discard, io.Discard) }
+
+// maxMeta bounds the small parts of an archive.
+const maxMeta = 1 << 20
+
+// readArchive reads an archive to its end and gives its large parts to the
+// writers. Nothing may be done with them before it has returned.
+func readArchive(r io.Reader, core, pre io.Writer) (Archive, error) {
+	var a Archive
+	in := archiveReader{tar: tar.NewReader(r)}
+	meta, err := in.small(archiveMeta)
+	if err != nil {
+		return a, err
+	}
+	if err := json.Unmarshal(meta, &a); err != nil {
+		return a, fmt.Errorf("%w: %s: %w", ErrBadArchive, archiveMeta, err)
+	}
+	if a.Format != archiveFormat {
+		return a, fmt.Errorf("%w: %w: format %d, this release knows %d", ErrBadArchive, ErrNewerFormat, a.Format, archiveFormat)
+	}
+	if a.Core.SHA256, err = in.part(archiveCore, a.Core.Bytes, core); err != nil {
+		return a, err
+	}
+	if a.Prefix.SHA256, err = in.part(archivePrefix, a.Prefix.Bytes, pre); err != nil {
+		return a, err
+	}
+	want := in.sums.String()
+	got, err := in.small(archiveSums)
+	switch {
+	case err != nil:
+		return a, err
+	case string(got) != want:
+		return a, fmt.Errorf("%w: a checksum is not right", ErrBadArchive)
+	}
+	if _, err := in.tar.Next(); !errors.Is(err, io.EOF) {
+		return a, fmt.Errorf("%w: something follows its end", ErrBadArchive)
+	}
+	return a, nil
+}
+
+// archiveReader reads the files of an archive in their order.
+type archiveReader struct {
+	tar  *tar.Reader
+	sums strings.Builder // of what was read
+}
+
+func (in *archiveReader) next(name string) (size int64, err error) {
+	h, err := in.tar.Next()
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%w: %s: %w", ErrBadArchive, name, err)
+	case h.Name != name || h.Typeflag != tar.TypeReg:
+		return 0, fmt.Errorf("%w: %.64q where %s should be", ErrBadArchive, h.Name, name)
+	}
+	return h.Size, nil
+}
+
+func (in *archiveReader) note(name string, h hash.Hash) string {
+	sum := hex.EncodeToString(h.Sum(nil))
+	fmt.Fprintf(&in.sums, "%s  %s\n", sum, name)
+	return sum
+}
+
+func (in *archiveReader) small(name string) ([]byte, error) {
+	size, err := in.next(name)
+	if err != nil {
+		return nil, err
+	}
+	if size > maxMeta {
+		return nil, fmt.Errorf("%w: %s of %d bytes", ErrBadArchive, name, size)
+	}
+	b, err := io.ReadAll(in.tar)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrBadArchive, name, err)
+	}
+	h := sha256.New()
+	_, _ = h.Write(b) // never fails
+	in.note(name, h)
+	return b, nil
+}
+
+func (in *archiveReader) part(name string, size int64, to io.Writer) (sum string, err error) {
+	got, err := in.next(name)
+	if err != nil {
+		return "", err
+	}
+	if got != size {
+		return "", fmt.Errorf("%w: %s has %d bytes, and %s says %d", ErrBadArchive, name, got, archiveMeta, size)
+	}
+	h := sha256.New()
+	if n, err := io.Copy(io.MultiWriter(to, h), in.tar); err != nil {
+		return "", fmt.Errorf("%w: %s ends after %d of %d bytes: %w", ErrBadArchive, name, n, size, err)
+	}
+	return in.note(name, h), nil
+}
+
+// RestoreSnapshot replaces the whole replicated state by an archive, also by one
+// of another cluster, whose name it does not take over. It reads all of r and
+// checks it before anything changes. This node leads from then on, so it has to
+// be a planner. Changes made meanwhile are lost, and all since the archive was
+// saved. Errors wrap ErrBadArchive, ErrNewerFormat, ErrRefused, ErrNoLeader or,
+// when some of it may have come into force, ErrAmbiguous: then repeat it.
+func (s *Store) RestoreSnapshot(ctx context.Context, r io.Reader) (Archive, error) {
+	g := s.groups.Load()
+	switch {
+	case g == nil:
+		return Archive{}, s.notInCluster()
+	case s.cfg.Nonvoter:
+		return Archive{}, fmt.Errorf("%w: a gateway cannot restore: ask a planner", ErrRefused)
+	}
+	folder, err := os.MkdirTemp(s.spoolDir(), "restore-*")
+	if err != nil {
+		return Archive{}, fmt.Errorf("restore: %w", err)
+	}
+	defer os.RemoveAll(folder) //nolint:errcheck // of no more use
+	a, files, err := s.unpack(folder, readerWithContext{ctx, r})
+	if err != nil {
+		return Archive{}, err
+	}
+	defer files.close()
+	if err := s.leadBoth(ctx); err != nil {
+		return Archive{}, err
+	}
+	s.log.Warn("the cluster's state is being replaced by a saved one", "saved", a.Created, "of", a.ClusterID, "core", a.Core.Index)
+	if err := g.core.Restore(ctx, metaOf(a.Core), files.core); err != nil {
+		return a, err
+	}
+	if err := g.prefix.Restore(ctx, metaOf(a.Prefix), files.prefix); err != nil {
+		return a, fmt.Errorf("%w: the core group is restored, the prefix group is not: %w", ErrAmbiguous, err)
+	}
+	return a, nil
+}
+
+func metaOf(p ArchivePart) group.SnapshotMeta {
+	return group.SnapshotMeta{Index: p.Index, Term: p.Term, Size: p.Bytes}
+}
+
+// unpacked is an archive's parts, ready to be read.
+type unpacked struct{ core, prefix *os.File }
+
+func (u unpacked) close() {
+	for _, f := range []*os.File{u.core, u.prefix} {
+		if f != nil {
+			_ = f.Close() // was only read since
+		}
+	}
+}
+
+// unpack reads and checks an archive, and gives its core this cluster's name.
+func (s *Store) unpack(folder string, r io.Reader) (a Archive, u unpacked, err error) {
+	defer func() {
+		if err != nil {
+			u.close()
+		}
+	}()
+	for name, f := range map[string]**os.File{archiveCore: &u.core, archivePrefix: &u.prefix} {
+		if *f, err = os.Create(folder + "/" + name); err != nil {
+			return a, u, fmt.Errorf("restore: %w", err)
+		}
+	}
+	if a, err = readArchive(r, u.core, u.prefix); err != nil {
+		return a, u, err
+	}
+	for _, f := range []*os.File{u.core, u.prefix} {
+		if _, err = f.Seek(0, io.SeekStart); err != nil {
+			return a, u, fmt.Errorf("restore: %w", err)
+		}
+	}
+	if err = s.rename(u.core); err != nil {
+		return a, u, err
+	}
+	if err = s.prefix.Verify(u.prefix); err == nil {
+		_, err = u.prefix.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return a, u, fmt.Errorf("%w: %s: %w", ErrBadArchive, archivePrefix, err)
+	}
+	return a, u, nil
+}
+
+// rename gives the state in the file this cluster's name.
+func (s *Store) rename(f *os.File) error {
+	m := planner.NewAtLevel(s.cfg.MaxLevel)
+	if err := m.Restore(f); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrBadArchive, archiveCore, err)
+	}
+	if err := f.Truncate(0); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	if _, err := m.Snapshot().Renamed(s.ClusterID()).WriteTo(f); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	return nil
+}
+
+// leadBoth makes this node the leader of both groups.
+func (s *Store) leadBoth(ctx context.Context) error {
+	for end := time.Now().Add(longestCall); !s.Leading() || !s.LeadingPrefix(); {
+		if s.net == nil {
+			return ErrNoLeader
+		}
+		if err := s.Transfer(ctx, s.cfg.NodeID); err != nil {
+			return err
+		}
+		wait, cancel := context.WithTimeout(ctx, 2*time.Second)
+		err := s.waitUntil(wait, "no leadership", func() bool { return s.Leading() && s.LeadingPrefix() })
+		cancel()
+		if err != nil && (ctx.Err() != nil || time.Now().After(end)) {
+			return fmt.Errorf("%w: this node does not come to lead: %w", ErrNoLeader, err)
+		}
+	}
+	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/planner"
 	"github.com/yardmaster/yardmaster/raftstore/identity"
 	"github.com/yardmaster/yardmaster/raftstore/transport"
+	"github.com/yardmaster/yardmaster/raftstore/transport/faultnet"
 )
 
 // testLog shows the nodes' logs when the environment asks for them.
@@ -32,6 +33,7 @@ type yard struct {
 	token string // file
 	dirs  string
 	nodes map[string]*node
+	net   *faultnet.Net // between the nodes, where a test breaks it; else nil
 }
 
 // node is one of them, running or not.
@@ -51,6 +53,9 @@ func newYard(t *testing.T) *yard {
 	t.Cleanup(func() {
 		for _, n := range y.nodes {
 			n.stop()
+		}
+		if y.net != nil {
+			y.net.Close()
 		}
 	})
 	return y
@@ -101,7 +106,12 @@ func (n *node) start(at string) error {
 	n.addr = ln.Addr().String()
 	cfg := n.cfg
 	cfg.Registry = &measure.Registry{}
-	cfg.Port = transport.NewPort(transport.PortConfig{Listener: ln, Identity: ident})
+	port := transport.PortConfig{Listener: ln, Identity: ident}
+	if n.yard.net != nil {
+		n.yard.net.Add(n.cfg.NodeID, n.addr)
+		port.Dialer = n.yard.net.Dialer(n.cfg.NodeID)
+	}
+	cfg.Port = transport.NewPort(port)
 	cfg.Advertise = n.addr
 	ctx, cancel := context.WithTimeout(n.yard.t.Context(), 30*time.Second)
 	defer cancel()

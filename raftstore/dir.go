@@ -106,7 +106,7 @@ func lockFile(path string) (*os.File, error) {
 }
 
 func (d *directory) identify(nodeID, clusterID string) (nameplate, error) {
-	id, err := readIdentity(d.join("meta.json"))
+	id, err := readNameplate(d.join("meta.json"))
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return d.blank(nodeID)
@@ -118,7 +118,7 @@ func (d *directory) identify(nodeID, clusterID string) (nameplate, error) {
 		return nameplate{}, fmt.Errorf("%w: it is of %s, this node is of %s", ErrOtherCluster, id.ClusterID, clusterID)
 	case id.Format < format:
 		id.Format = format
-		return id, writeIdentity(d.path, id)
+		return id, writeNameplate(d.path, id)
 	}
 	return id, nil
 }
@@ -136,7 +136,7 @@ func (d *directory) blank(nodeID string) (nameplate, error) {
 func (d *directory) found(clusterID string, founders []founder) error {
 	id := d.id
 	id.ClusterID, id.Founders = clusterID, founders
-	if err := writeIdentity(d.path, id); err != nil {
+	if err := writeNameplate(d.path, id); err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
 	d.id = id
@@ -150,7 +150,7 @@ func (d *directory) markJoined() error {
 	}
 	id := d.id
 	id.Joined = true
-	if err := writeIdentity(d.path, id); err != nil {
+	if err := writeNameplate(d.path, id); err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
 	d.id = id
@@ -163,7 +163,7 @@ func newClusterID() string {
 	return hex.EncodeToString(b[:])
 }
 
-func readIdentity(path string) (nameplate, error) {
+func readNameplate(path string) (nameplate, error) {
 	var id nameplate
 	if err := readJSON(path, &id); err != nil {
 		return nameplate{}, err
@@ -202,7 +202,7 @@ func (d *directory) freeBytes() (uint64, error) {
 	return s.Bavail * uint64(s.Bsize), nil
 }
 
-func writeIdentity(dir string, id nameplate) error { return writeJSON(dir, "meta.json", id) }
+func writeNameplate(dir string, id nameplate) error { return writeJSON(dir, "meta.json", id) }
 
 // writeJSON is atomic: after a crash the file is whole, as before, or absent.
 func writeJSON(dir, name string, v any) error {

@@ -32,6 +32,9 @@ func (s *Store) RemoveMember(ctx context.Context, id string) error {
 // planner that is not coming back. Close follows.
 func (s *Store) Leave(ctx context.Context) error {
 	s.home.leaving.Store(true)
+	if s.groups.Load() == nil {
+		return nil
+	}
 	err := s.RemoveMember(ctx, s.cfg.NodeID)
 	if errors.Is(err, ErrUnknownMember) {
 		return nil

@@ -246,7 +246,9 @@ func (s *Store) hear(answers []greeting) (hints map[string]string) {
 // unmet reports whether another node has met n in a run in which this one has
 // not.
 func (s *Store) unmet(n *peer.Node) bool {
-	if n.GetId() == s.cfg.NodeID || n.GetAddr() == "" || !n.GetVoter() || (n.GetClusterId() != s.ClusterID() && n.GetClusterId() != "") {
+	ours, theirs := s.ClusterID(), n.GetClusterId()
+	stranger := ours != "" && theirs != "" && ours != theirs
+	if n.GetId() == s.cfg.NodeID || n.GetAddr() == "" || !n.GetVoter() || stranger {
 		return false
 	}
 	met, _, ok := s.net.book.Find(n.GetId())

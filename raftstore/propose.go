@@ -113,6 +113,9 @@ func (s *Store) persist(ctx context.Context, leadership *bell, attempt func(cont
 	defer cancel()
 	for doubt := error(nil); ; {
 		changed := leadership.next()
+		if s.ended() {
+			return errors.Join(doubt, ErrClosed, s.Fault())
+		}
 		err := s.attempt(ctx, changed, attempt)
 		switch {
 		case err == nil:
@@ -121,9 +124,6 @@ func (s *Store) persist(ctx context.Context, leadership *bell, attempt func(cont
 			doubt = err
 		case !passes(err):
 			return errors.Join(doubt, err)
-		}
-		if s.ended() {
-			return errors.Join(doubt, ErrClosed, s.Fault())
 		}
 		select {
 		case <-changed:

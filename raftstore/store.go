@@ -28,7 +28,7 @@ type Store struct {
 	machine     *planner.Machine
 	prefix      *prefixlog.FSM
 	dir         *directory // nil in memory
-	spool       string     // folder of a gateway's snapshots, empty without
+	spool       *spool     // a gateway's folder for snapshots, else nil
 	sync        wal.SyncTimes
 
 	id     atomic.Pointer[nameplate]   // its cluster is empty before the node is in one
@@ -274,7 +274,7 @@ func (s *Store) shutdown(ctx context.Context) error {
 		both.Wait()
 		faults = append(faults, errs...)
 	}
-	return errors.Join(append(faults, s.dir.close(), s.dropSpool())...)
+	return errors.Join(append(faults, s.dir.close(), s.spool.drop())...)
 }
 
 // machineFSM fits the planner's machine into a group.

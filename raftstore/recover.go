@@ -1,0 +1,196 @@
+package raftstore
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/yardmaster/yardmaster/core/planner"
+	"github.com/yardmaster/yardmaster/core/prefix"
+	"github.com/yardmaster/yardmaster/raftstore/group"
+	"github.com/yardmaster/yardmaster/raftstore/prefixlog"
+	"github.com/yardmaster/yardmaster/raftstore/wal"
+)
+
+// RecoverConfig says how a data directory is made the beginning of a new
+// configuration.
+type RecoverConfig struct {
+	Dir string
+	// Voters are the members from now on, this node among them; empty means that it
+	// goes on alone, and others join it with empty directories.
+	Voters []Member
+	DryRun bool
+	Logger *slog.Logger // nil discards
+}
+
+// Recovery is what a recovery does, or would do.
+type Recovery struct {
+	ClusterID string        `json:"cluster_id"`
+	NodeID    string        `json:"node_id"`
+	Voters    []Member      `json:"voters"` // from now on
+	Core      RecoveryGroup `json:"core"`
+	Prefix    RecoveryGroup `json:"prefix"`
+	Done      bool          `json:"done"` // false for a dry run
+}
+
+// RecoveryGroup is what a group's storage holds. Compare Term and Last of the
+// nodes that are left: the one with the highest term, and of those the highest
+// entry, has the most.
+type RecoveryGroup struct {
+	Members  []Member `json:"members"` // as this node last knew them
+	Term     uint64   `json:"term"`    // of its last entry
+	First    uint64   `json:"first"`   // entry in the log
+	Last     uint64   `json:"last"`
+	Snapshot uint64   `json:"snapshot"` // last entry in the newest snapshot
+}
+
+// Recover makes the state of a node that does not run the state of its cluster,
+// when a majority of the voters is gone for good. What only they had is lost,
+// and what was not committed comes into force. A dry run changes nothing. Errors
+// wrap ErrInUse, ErrDamaged, ErrNewerFormat, ErrRefused or the file system's.
+func Recover(c RecoverConfig) (Recovery, error) {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	out, err := recoverDir(c)
+	if err != nil {
+		return out, fmt.Errorf("recover %s: %w", c.Dir, err)
+	}
+	return out, nil
+}
+
+func recoverDir(c RecoverConfig) (out Recovery, err error) {
+	id, err := readNameplate(c.Dir + "/meta.json")
+	if err != nil {
+		return out, err
+	}
+	lock, err := lockFile(c.Dir + "/LOCK")
+	if err != nil {
+		return out, err
+	}
+	dir := &directory{path: c.Dir, id: id, lock: lock}
+	defer func() { err = errors.Join(err, dir.close()) }()
+	out = Recovery{ClusterID: id.ClusterID, NodeID: id.NodeID}
+	if out.Core, err = dir.inspect("core", c.Logger); err != nil {
+		return out, err
+	}
+	if out.Prefix, err = dir.inspect("prefix", c.Logger); err != nil {
+		return out, err
+	}
+	if out.Voters, err = c.voters(id.NodeID, out.Core.Members); err != nil || c.DryRun {
+		return out, err
+	}
+	return c.recoverGroups(dir, out)
+}
+
+// recoverGroups gives both groups their new members, and a group that the
+// directory does not have yet its founders.
+func (c *RecoverConfig) recoverGroups(dir *directory, out Recovery) (Recovery, error) {
+	id := dir.id
+	id.Format, id.Joined, id.Founders = format, true, nil
+	for _, v := range out.Voters {
+		id.Founders = append(id.Founders, founder{v.ID, v.Addr})
+	}
+	// The prefix group comes first: until the core group is done, the other is
+	// that of the old members, and the recovery is to be run again.
+	if err := recoverGroup(dir, "prefix", out.Voters, c.Logger, prefixlog.New(prefix.NewState(prefix.Options{}))); err != nil {
+		return out, err
+	}
+	if err := recoverGroup(dir, "core", out.Voters, c.Logger, machineFSM{planner.New(), planner.MaxFeatureLevel}); err != nil {
+		return out, err
+	}
+	if err := writeNameplate(dir.path, id); err != nil {
+		return out, err
+	}
+	out.Done = true
+	return out, nil
+}
+
+// voters are those of the new configuration: as asked, or this node alone.
+func (c *RecoverConfig) voters(self string, known []Member) ([]Member, error) {
+	is := func(m Member) bool { return m.ID == self }
+	if len(c.Voters) == 0 {
+		i := slices.IndexFunc(known, is)
+		if i < 0 {
+			return nil, fmt.Errorf("%w: %s is no member in its own log: name the voters with their addresses", ErrRefused, self)
+		}
+		return []Member{{ID: self, Addr: known[i].Addr, Voter: true}}, nil
+	}
+	if !slices.ContainsFunc(c.Voters, is) {
+		return nil, fmt.Errorf("%w: %s itself is not among the voters", ErrRefused, self)
+	}
+	out := slices.Clone(c.Voters)
+	for i := range out {
+		if !nodeID.MatchString(out[i].ID) || out[i].Addr == "" {
+			return nil, fmt.Errorf("%w: voter %q at %q: an id and an address are needed", ErrRefused, out[i].ID, out[i].Addr)
+		}
+		out[i].Voter = true
+	}
+	slices.SortFunc(out, func(a, b Member) int { return compare(a.ID, b.ID) })
+	return out, nil
+}
+
+// storage opens a group's log and snapshots.
+func (d *directory) storage(name string, log *slog.Logger) (wal.Store, raft.SnapshotStore, error) {
+	hlog := group.NewHCLog(log.With("group", name))
+	store, err := wal.Open(d.join(name, "wal"), hlog)
+	if err != nil {
+		return nil, nil, err
+	}
+	snapshots, err := raft.NewFileSnapshotStoreWithLogger(d.join(name), keptSnapshots, hlog)
+	if err != nil {
+		return nil, nil, errors.Join(err, store.Close())
+	}
+	return store, snapshots, nil
+}
+
+// keptSnapshots is how many snapshots of a group stay on disk.
+const keptSnapshots = 2
+
+func (d *directory) inspect(name string, log *slog.Logger) (out RecoveryGroup, err error) {
+	if _, err := os.Stat(d.join(name)); errors.Is(err, os.ErrNotExist) {
+		return RecoveryGroup{}, nil // of an earlier release
+	}
+	store, snapshots, err := d.storage(name, log)
+	if err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	in, err := group.Inspect(store, snapshots)
+	if err != nil {
+		return out, fmt.Errorf("group %s: %w", name, err)
+	}
+	out = RecoveryGroup{Term: in.LastTerm, First: in.First, Last: in.Last}
+	for _, m := range in.Members {
+		out.Members = append(out.Members, Member{ID: m.ID, Addr: m.Addr, Voter: m.Voter})
+	}
+	if len(in.Snapshots) > 0 {
+		out.Snapshot = in.Snapshots[0].Index
+	}
+	return out, nil
+}
+
+// recoverGroup gives one group its new members. A group without a log gets them
+// when the node starts.
+func recoverGroup[R any](d *directory, name string, voters []Member, log *slog.Logger, fsm group.FSM[R]) (err error) {
+	if _, err := os.Stat(d.join(name)); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	store, snapshots, err := d.storage(name, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	var list []group.Server
+	for _, v := range voters {
+		list = append(list, group.Server{ID: v.ID, Addr: v.Addr})
+	}
+	if err := group.Recover(group.RecoverConfig{NodeID: d.id.NodeID, Servers: list, Store: store, Snapshots: snapshots, Logger: log}, fsm); err != nil {
+		return fmt.Errorf("group %s: %w", name, err)
+	}
+	return nil
+}

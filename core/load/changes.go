@@ -15,7 +15,9 @@ type Changes struct {
 	open  atomic.Bool
 	head  atomic.Pointer[Slot]
 	ready chan struct{}
-	alike atomic.Int64 // see Slot.guess
+
+	alike    atomic.Int64 // see Slot.guess
+	gateways atomic.Int64 // that tell the leader; 0 is none
 
 	// What follows is guarded by the table's lock.
 	told [flight]Vector // by number, what the leader has not heard yet
@@ -115,6 +117,7 @@ func (c *Changes) Heard(n uint64, gateways int) {
 		}
 	}
 	c.alike.Store(m.alike(gateways))
+	c.gateways.Store(int64(gateways))
 }
 
 // drain takes all slots off the list. A slot may be listed again from the moment

@@ -50,9 +50,15 @@ type health struct {
 }
 
 // Full reports whether the incarnation has as many of the gateways' requests as
-// it can use: what it computes at once, and some to go on with.
+// it can use: what it computes at once, and some to go on with. Others' requests
+// fill it only for a gateway that has its share: else one whose places are freed
+// by its own answers would take each at once, and the others would never see any.
 func (s *Slot) Full() bool {
-	return s.health.limit > 0 && int64(s.InFlight()+s.Others()) >= s.health.limit
+	limit, own := s.health.limit, int64(s.InFlight())
+	if limit <= 0 || own >= limit {
+		return limit > 0
+	}
+	return own+int64(s.Others()) >= limit && own*s.gateways() >= limit
 }
 
 // limitOf is the requests at which a worker that computes running at once is

@@ -393,24 +393,48 @@ func TestGuess(t *testing.T) {
 	}
 }
 
-// A worker that others fill is full.
+// A worker that others fill is full, but not for a gateway that has less than its
+// share of it.
 func TestOthersFillAWorker(t *testing.T) {
 	table := NewTable(&measure.Registry{})
 	s := table.Columns(fleet.NewView(1, []fleet.Worker{{ID: "a", Epoch: 1, Role: fleet.RoleBoth, Capacity: fleet.Capacity{MaxRunning: 8}}})).Slots[0]
-	for range 4 {
-		s.Reserve(Decode, Work{})
+	others := func(n uint32) {
+		var v Vector
+		v.Add(1, Counts{Prefill: n / 2, Decode: n - n/2})
+		table.SetOthers(&v)
+		table.Changes().Heard(0, 3)
 	}
-	var v Vector
-	v.Add(1, Counts{Prefill: 2, Decode: 2})
-	table.SetOthers(&v)
-	if s.Full() {
-		t.Error("full with 8 of 9")
+	tests := []struct {
+		own    int
+		others uint32
+		full   bool
+	}{
+		{0, 0, false},
+		{0, 9, false}, // its share is 3
+		{2, 20, false},
+		{3, 5, false},
+		{3, 6, true},
+		{8, 0, false},
+		{9, 0, true},
 	}
-	v.Reset()
-	v.Add(1, Counts{Prefill: 3, Decode: 2})
-	table.SetOthers(&v)
-	if !s.Full() || s.InFlight() != 4 {
-		t.Errorf("full %v with 9 of 9, %d own", s.Full(), s.InFlight())
+	var open []*Reservation
+	for _, tt := range tests {
+		for len(open) < tt.own {
+			open = append(open, s.Reserve(Decode, Work{}))
+		}
+		others(tt.others)
+		if s.Full() != tt.full || s.InFlight() != tt.own {
+			t.Errorf("%d own, %d of others: full is %v", tt.own, tt.others, s.Full())
+		}
+	}
+	for _, r := range open[5:] {
+		r.Close()
+	}
+	if others(9); !s.Full() {
+		t.Error("not full")
+	}
+	if table.ForgetOthers(); s.Full() {
+		t.Error("full of what was forgotten")
 	}
 }
 

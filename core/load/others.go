@@ -36,6 +36,14 @@ func (s *Slot) OthersIn(p Phase) int {
 	return int(v & (1<<32 - 1))
 }
 
+// gateways is how many share the incarnation, this one included.
+func (s *Slot) gateways() int64 {
+	if s.mark.changes == nil {
+		return 1
+	}
+	return max(s.mark.changes.gateways.Load(), 1)
+}
+
 // seen is this gateway's own numbers as the leader knew them when it last told of
 // the others. Own work beyond that is news to the others, as theirs is to this
 // gateway.
@@ -185,4 +193,5 @@ func (t *Table) ForgetOthers() {
 	defer t.mu.Unlock()
 	t.others.set(&Vector{Whole: true})
 	t.changes.alike.Store(0)
+	t.changes.gateways.Store(1)
 }

@@ -44,7 +44,7 @@ and one that is given ten million chains that never come again.`,
 				{"lookup of a trace's prompt, p99", fmt.Sprintf("%.2f us", r.LookupP99us)},
 				{"bytes a block, up to 8 holders", fmt.Sprintf("%.1f", r.BytesPerBlock)},
 				{"lookup of 8,192 of 1 M blocks, p50", fmt.Sprintf("%.0f us", r.LongLookupP50)},
-				{"two readers over one, beside a writer", fmt.Sprintf("%.2f", r.ReadersSpeedup)},
+				{"two readers over one, beside a writer", fmt.Sprintf("%.2f; per processor time %.2f", r.ReadersSpeedup, r.ReadersCPU)},
 				{"resident memory at a budget of 128 MiB", fmt.Sprintf("%.0f MiB", r.BudgetRSSMiB)},
 				{"hashing, million tokens a second", fmt.Sprintf("%.0f", r.HashMTokS)},
 			})

@@ -40,6 +40,7 @@ type IndexResult struct {
 	LongLookupP50  float64 `json:"long_lookup_us"`   // median: 8,192 blocks over 64 workers, of 1 M
 	LongLookupMin  float64 `json:"long_lookup_min"`  // of the same, the least disturbed, us
 	ReadersSpeedup float64 `json:"two_readers"`      // lookups of two readers over those of one, a writer running
+	ReadersCPU     float64 `json:"two_readers_cpu"`  // the same per processor time: what it is if each has a processor; 0 is unknown
 	BudgetMiB      float64 `json:"budget_mib"`       // of the next two
 	BudgetUsedMiB  float64 `json:"budget_used_mib"`  // the index's own gauge after 10 M unique chains
 	BudgetRSSMiB   float64 `json:"budget_rss_mib"`   // growth of the process's resident memory
@@ -197,16 +198,40 @@ func measureLarge(r *IndexResult, memory func(int) []uint64) {
 	}
 	slices.Sort(times)
 	r.LongLookupP50, r.LongLookupMin = times[len(times)/2], times[0]
-	one := readersBesideWriter(x, chains, ws[0], 1)
-	two := readersBesideWriter(x, chains, ws[0], 2)
-	r.ReadersSpeedup = two / one
+	measureReaders(r, x, chains, ws[0])
 }
 
-// readersBesideWriter is the lookups of 512 blocks a second that n readers do
-// while a writer applies 150,000 block operations a second.
-func readersBesideWriter(x *prefix.Index, chains [][]prefix.Hash, w prefix.Worker, n int) float64 {
+// measureReaders compares one reader with two, in turns, since a machine's speed
+// drifts.
+func measureReaders(r *IndexResult, x *prefix.Index, chains [][]prefix.Hash, w prefix.Worker) {
+	var sums [3]readers
+	for range 5 {
+		for n := 1; n <= 2; n++ {
+			sums[n].add(readersBesideWriter(x, chains, w, n))
+		}
+	}
+	one, two := sums[1], sums[2]
+	r.ReadersSpeedup = two.perSecond / one.perSecond
+	if one.busy > 0 && two.busy > 0 {
+		r.ReadersCPU = 2 * (two.lookups / two.busy.Seconds()) / (one.lookups / one.busy.Seconds())
+	}
+}
+
+// readers is what some readers did.
+type readers struct {
+	lookups, perSecond float64
+	busy               time.Duration // processor time of them all
+}
+
+func (s *readers) add(more readers) {
+	s.lookups, s.perSecond, s.busy = s.lookups+more.lookups, s.perSecond+more.perSecond, s.busy+more.busy
+}
+
+// readersBesideWriter has n readers look up 512 blocks at a time while a writer
+// applies 150,000 block operations a second.
+func readersBesideWriter(x *prefix.Index, chains [][]prefix.Hash, w prefix.Worker, n int) readers {
 	var stop atomic.Bool
-	var done atomic.Int64
+	var done, busy atomic.Int64
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a workload needs no secrecy
@@ -222,18 +247,24 @@ func readersBesideWriter(x *prefix.Index, chains [][]prefix.Hash, w prefix.Worke
 	})
 	for k := range n {
 		wg.Go(func() {
+			runtime.LockOSThread() // it ends with the goroutine
 			var hits prefix.Hits
+			before, lookups := threadTime(), int64(0)
 			for i := k; !stop.Load(); i++ {
 				x.Lookup(chains[i%len(chains)][:512], &hits)
-				done.Add(1)
+				lookups++
 			}
+			busy.Add(int64(threadTime() - before))
+			done.Add(lookups)
 		})
 	}
-	const span = time.Second
-	time.Sleep(span)
+	start := time.Now()
+	time.Sleep(300 * time.Millisecond)
 	stop.Store(true)
+	took := time.Since(start)
 	wg.Wait()
-	return float64(done.Load()) / span.Seconds()
+	lookups := float64(done.Load())
+	return readers{lookups, lookups / took.Seconds(), time.Duration(busy.Load())}
 }
 
 // measureBudget stores 10 M chains that never come again into a bounded index.

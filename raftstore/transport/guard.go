@@ -42,6 +42,7 @@ type Guarded struct {
 	// queue is what the library consumes: inner's requests and the heartbeats
 	// that were not let through.
 	queue chan raft.RPC
+	acks  acks
 	done  chan struct{}
 	pump  sync.WaitGroup
 	close sync.Once
@@ -132,7 +133,14 @@ func (g *Guarded) AppendEntries(id raft.ServerID, target raft.ServerAddress, arg
 	if g.closed() {
 		return ErrClosed
 	}
-	return g.inner.AppendEntries(id, target, args, resp)
+	call := g.acks.calls.Add(1)
+	if err := g.inner.AppendEntries(id, target, args, resp); err != nil {
+		return err
+	}
+	if resp.Term == args.Term {
+		g.acks.note(id, args.Term, call)
+	}
+	return nil
 }
 
 // RequestVote calls a peer.

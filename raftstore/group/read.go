@@ -16,23 +16,52 @@ import (
 // of heartbeats, which concurrent calls share. Only the leader can. Errors wrap
 // ErrNotLeader, ErrBusy or ErrClosed, or are ctx's.
 //
-// The index is taken before leadership is verified. An entry of this term has
-// been committed, or the commit index may lack what earlier leaders
-// acknowledged; and the term is the same afterwards, or the verified leadership
-// is another than the index is of.
+// An entry of this term has been committed before, or the commit index may lack
+// what earlier leaders acknowledged. The index is taken before leadership is
+// verified, by calls that began later: the library also counts answers that are
+// late, and a process that was stopped finds such answers when it goes on, while
+// another leads. The term is the same afterwards, or the verified leadership is
+// another than the index is of.
 func (g *Group[R]) ReadIndex(ctx context.Context) (uint64, error) {
 	term := g.raft.CurrentTerm()
 	if g.ledTerm.Load() != term || g.raft.State() != raft.Leader {
 		return 0, fmt.Errorf("read index: %w", ErrNotLeader)
 	}
-	index := g.raft.CommitIndex()
-	if err := g.do(ctx, func() error { return g.raft.VerifyLeader().Error() }); err != nil {
-		return 0, fmt.Errorf("read index: %w", readError(err))
+	index, mark := g.raft.CommitIndex(), g.trans.Mark()
+	for {
+		if err := g.do(ctx, func() error { return g.raft.VerifyLeader().Error() }); err != nil {
+			return 0, fmt.Errorf("read index: %w", readError(err))
+		}
+		if g.raft.CurrentTerm() != term {
+			return 0, fmt.Errorf("read index: %w", ErrNotLeader)
+		}
+		if g.followed(mark, term) {
+			return index, nil
+		}
+		select {
+		case <-time.After(pauseVerify):
+		case <-ctx.Done():
+			return 0, fmt.Errorf("read index: %w", ctx.Err())
+		}
 	}
-	if g.raft.CurrentTerm() != term {
-		return 0, fmt.Errorf("read index: %w", ErrNotLeader)
+}
+
+// pauseVerify is between two attempts to verify leadership.
+const pauseVerify = 200 * time.Microsecond
+
+// followed reports whether a majority has followed us in the term since a mark.
+func (g *Group[R]) followed(mark, term uint64) bool {
+	all, following := 0, 0
+	for _, s := range g.raft.GetConfiguration().Configuration().Servers {
+		if s.Suffrage != raft.Voter {
+			continue
+		}
+		all++
+		if s.ID == raft.ServerID(g.cfg.NodeID) || g.trans.AnsweredSince(mark, s.ID, term) {
+			following++
+		}
 	}
-	return index, nil
+	return following > all/2
 }
 
 // readError says what hindered a read, which has no outcome to be unsure of.

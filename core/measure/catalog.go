@@ -95,6 +95,9 @@ var (
 	// reason: foreign, expired, not_yet_valid, no_certificate, bad_certificate,
 	// not_tls, timeout, protocol, busy, closing, impostor, handshake.
 	PeerRefusals = Desc{Name: "yardmaster_peer_refusals_total", Type: CounterType, Labels: []string{"reason"}, Help: "Connections and requests refused at the port between nodes, by reason."}
+	// PeerConnections is open connections between nodes by direction: in, out. It
+	// returns to zero.
+	PeerConnections = Desc{Name: "yardmaster_peer_connections", Type: GaugeType, Labels: []string{"direction"}, Help: "Open connections to other nodes, by who made them: in or out."}
 	// LeaseExpiries counts workers expired for not renewing.
 	LeaseExpiries = Desc{Name: "yardmaster_lease_expiries_total", Type: CounterType, Help: "Workers expired because they stopped renewing their lease."}
 )

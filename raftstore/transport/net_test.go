@@ -15,23 +15,23 @@ import (
 
 // cluster hands out ports that share a token.
 type cluster struct {
-	t     *testing.T
+	t     testing.TB
 	token string // file
 }
 
-func newCluster(t *testing.T) *cluster {
+func newCluster(t testing.TB) *cluster {
 	t.Helper()
 	return &cluster{t: t, token: tokenFile(t, identity.NewToken())}
 }
 
-func tokenFile(t *testing.T, tokens ...string) string {
+func tokenFile(t testing.TB, tokens ...string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "token")
 	writeTokens(t, name, tokens...)
 	return name
 }
 
-func writeTokens(t *testing.T, name string, tokens ...string) {
+func writeTokens(t testing.TB, name string, tokens ...string) {
 	t.Helper()
 	var text []byte
 	for _, token := range tokens {
@@ -48,7 +48,7 @@ func (c *cluster) port(node string, edit ...func(*PortConfig)) *Port {
 	return openPort(c.t, identity.Config{NodeID: node, TokenFile: c.token}, edit...)
 }
 
-func openPort(t *testing.T, who identity.Config, edit ...func(*PortConfig)) *Port {
+func openPort(t testing.TB, who identity.Config, edit ...func(*PortConfig)) *Port {
 	t.Helper()
 	if who.Clock == nil {
 		who.Clock = clock.Real{}
@@ -74,7 +74,7 @@ func openPort(t *testing.T, who identity.Config, edit ...func(*PortConfig)) *Por
 func (p *Port) addr() string { return p.Addr().String() }
 
 // echo serves a protocol that says everything again.
-func echo(t *testing.T, p *Port, proto string) {
+func echo(t testing.TB, p *Port, proto string) {
 	t.Helper()
 	l := p.Listener(proto)
 	go func() {
@@ -92,7 +92,7 @@ func echo(t *testing.T, p *Port, proto string) {
 }
 
 // says checks that a connection echoes.
-func says(t *testing.T, c net.Conn, text string) {
+func says(t testing.TB, c net.Conn, text string) {
 	t.Helper()
 	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
 	defer func() { _ = c.SetDeadline(time.Time{}) }()

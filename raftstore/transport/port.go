@@ -112,7 +112,7 @@ func NewPort(cfg PortConfig) *Port {
 	cfg = cfg.withDefaults()
 	p := &Port{cfg: cfg, id: cfg.Identity, log: cfg.Logger}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.table.init(cfg.MaxConns, cfg.MaxPerPeer)
+	p.table.init(cfg)
 	p.waiting.slots = make(chan struct{}, maxHandshakes)
 	p.tasks.Go(p.accept)
 	p.tasks.Go(p.sweep)

@@ -71,6 +71,7 @@ func TestDialErrors(t *testing.T) {
 		return openPort(t, identity.Config{NodeID: "a", TokenFile: token, Clock: clock.NewVirtual(now.Add(skew))})
 	}
 	fine := at(c.token, 0)
+	quick := c.port("a", func(cfg *PortConfig) { cfg.HandshakeTimeout = 100 * time.Millisecond })
 	tests := []struct {
 		name  string
 		from  *Port
@@ -88,6 +89,7 @@ func TestDialErrors(t *testing.T) {
 		{"plain text that speaks first", fine, "b", plain(t, "220 mail.example ESMTP\r\n"), ProtoPeer, ErrNotTLS, "is not a peer port"},
 		{"an HTTP server", fine, "b", plain(t, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"), ProtoPeer, ErrNotTLS, "is not a peer port"},
 		{"an HTTPS server", fine, "b", https(t), ProtoPeer, nil, "b at "},
+		{"a stranger's port that says nothing", quick, "b", each(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), ProtoPeer, ErrUnanswered, "did not answer in time"},
 		{"nobody listens", fine, "b", closedAddr(t), ProtoPeer, nil, "is not listening"},
 		{"no address", fine, "b", "nowhere", ProtoPeer, nil, "cannot be reached"},
 	}
@@ -232,6 +234,11 @@ func TestStrangers(t *testing.T) {
 	says(t, conn, "still here")
 	_ = conn.Close()
 	until(t, "connections are left", func() bool { return b.Conns() == 0 && a.Conns() == 0 })
+	for _, way := range []string{"in", "out"} {
+		if n := reg.Gauge(measure.PeerConnections, way).Value(); n != 0 {
+			t.Errorf("the gauge shows %v connections %s", n, way)
+		}
+	}
 }
 
 func shake(t *testing.T, c net.Conn, conf *tls.Config) {

@@ -136,6 +136,8 @@ func (e *DialError) sentence() string {
 		return "took the connection and did not answer in time: it hangs, or something between drops packets"
 	case errors.Is(e.Err, syscall.ECONNREFUSED):
 		return "is not listening: is the node up, and the address right?"
+	case isTimeout(e.Err):
+		return "did not take the connection in time: is the address right, or does something between drop packets?"
 	case errors.Is(e.Err, ErrClosed):
 		return "was not dialled: this node's port is closed"
 	default:

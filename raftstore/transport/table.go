@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"sync"
+
+	"github.com/yardmaster/yardmaster/core/measure"
 )
 
 // table knows every connection and every protocol of a port. No lock of it is
@@ -18,10 +20,13 @@ type table struct {
 	perPeer   map[string]int // inbound, by peer; no zeros
 
 	maxConns, maxPerPeer int
+	in, out              measure.Gauge
 }
 
-func (t *table) init(maxConns, maxPerPeer int) {
-	t.maxConns, t.maxPerPeer = maxConns, maxPerPeer
+func (t *table) init(cfg PortConfig) {
+	t.maxConns, t.maxPerPeer = cfg.MaxConns, cfg.MaxPerPeer
+	t.in = cfg.Registry.Gauge(measure.PeerConnections, "in")
+	t.out = cfg.Registry.Gauge(measure.PeerConnections, "out")
 	t.listeners = map[string]*listener{}
 	t.conns = map[*Conn]struct{}{}
 	t.perPeer = map[string]int{}
@@ -80,6 +85,7 @@ func (t *table) admit(c *Conn) error {
 	t.inbound++
 	t.perPeer[c.PeerID]++
 	t.conns[c] = struct{}{}
+	t.in.Add(1)
 	return nil
 }
 
@@ -99,6 +105,7 @@ func (t *table) track(c *Conn) error {
 		return ErrClosed
 	}
 	t.conns[c] = struct{}{}
+	t.out.Add(1)
 	return nil
 }
 
@@ -110,8 +117,10 @@ func (t *table) forget(c *Conn) {
 	}
 	delete(t.conns, c)
 	if !c.inbound {
+		t.out.Add(-1)
 		return
 	}
+	t.in.Add(-1)
 	t.inbound--
 	if t.perPeer[c.PeerID]--; t.perPeer[c.PeerID] == 0 {
 		delete(t.perPeer, c.PeerID)

@@ -18,7 +18,7 @@ func (a *app) clusterCommand() *cobra.Command {
 	return noun("cluster", "Look at the cluster of planners and gateways, and change it",
 		a.clusterStatus(), a.clusterPeers(), a.clusterHealth(),
 		a.clusterAdd(), a.clusterRemove(), a.clusterTransfer(), a.clusterStepDown(),
-		a.clusterAutopilot(), a.clusterSnapshot(), a.clusterDebug(), a.clusterToken())
+		a.clusterAutopilot(), a.clusterSnapshot(), a.clusterDebug(), a.clusterRecover(), a.clusterToken())
 }
 
 func (a *app) clusterStatus() *cobra.Command {

@@ -19,11 +19,11 @@ func (a *app) clusterAdd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "add ID HOST:PORT",
 		Short: "Make a node a member, or tell its new address",
-		Long: `Make a node a member under its name and the address of its peer port, or give a
-member a new address or role. A node that was started with --join comes in by
-itself; add is for one that cannot reach the others first, and for changing a
-role: a member that is added without --nonvoter votes from then on.`,
-		Example: "  yardmaster cluster add planner-3 10.0.0.4:8092\n  yardmaster cluster add gateway-1 10.0.0.9:8092 --nonvoter",
+		Long: `Make a node that runs a member, under its name and the address of its peer port, or
+give a member a new address. A node that was started with --join comes in by
+itself; this is for one that cannot reach the others first. A planner votes once it
+has caught up; with --nonvoter it only follows until it is added again without.`,
+		Example: "  yardmaster cluster add planner-3 10.0.0.4:8092\n  yardmaster cluster add planner-3 10.0.0.4:8092 --nonvoter",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) != 2 {
 				return fmt.Errorf("the node's name and address are needed: %s", c.UseLine())
@@ -43,7 +43,7 @@ role: a member that is added without --nonvoter votes from then on.`,
 			return a.printPeers(&out, &p)
 		},
 	}
-	c.Flags().BoolVar(&nonvoter, "nonvoter", false, "the node follows and does not vote, as gateways do")
+	c.Flags().BoolVar(&nonvoter, "nonvoter", false, "the node follows and does not vote")
 	adminFlag(c, &address)
 	out.flag(c)
 	return c
@@ -60,7 +60,7 @@ still runs says so and ends. It comes back under the same name only with an empt
 data folder.
 
 This needs a leader, that is a majority of the planners. When the majority is
-lost for good, no member can be removed.`,
+lost for good, no member can be removed: see yardmaster cluster recover --help.`,
 		Example: "  yardmaster cluster remove planner-2",
 		Args:    operand("ID"),
 		RunE: func(c *cobra.Command, args []string) error {

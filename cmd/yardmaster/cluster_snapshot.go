@@ -17,12 +17,13 @@ import (
 
 func (a *app) clusterSnapshot() *cobra.Command {
 	return noun("snapshot", "Save the replicated state to a file, and bring it back",
-		a.snapshotSave(), a.snapshotRestore())
+		a.snapshotSave(), a.snapshotRestore(), a.snapshotInspect())
 }
 
 func (a *app) snapshotSave() *cobra.Command {
 	var address string
 	var overwrite bool
+	var out output
 	c := &cobra.Command{
 		Use:   "save FILE",
 		Short: "Save the replicated state to a file",
@@ -43,12 +44,12 @@ keep configuration.`,
 			if err := client.saveSnapshot(c.Context(), args[0]); err != nil {
 				return err
 			}
-			fmt.Fprintf(a.out, "saved to %s\n", args[0])
-			return nil
+			return a.describeSnapshot(&out, args[0])
 		},
 	}
 	c.Flags().BoolVar(&overwrite, "overwrite", false, "replace a file of that name")
 	adminFlag(c, &address)
+	out.flag(c)
 	return c
 }
 
@@ -65,7 +66,7 @@ func (c *adminClient) saveSnapshot(ctx context.Context, name string) error {
 			return fmt.Errorf("the snapshot broke off: %w", err)
 		}
 		return nil
-	}, nil)
+	}, checkSnapshot)
 }
 
 // writeWhole has write fill a temporary file and check look at it, and gives it
@@ -103,6 +104,9 @@ again by themselves, and tell what they hold; gateways go on serving meanwhile.`
 		Example: "  yardmaster cluster snapshot restore yardmaster.snap --yes",
 		Args:    operand("FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := checkSnapshot(args[0]); err != nil {
+				return err
+			}
 			if !sure {
 				return usage(errors.New("this replaces the state of the whole cluster: say --yes if that is wanted"))
 			}

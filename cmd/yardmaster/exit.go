@@ -11,6 +11,7 @@ import (
 	"github.com/yardmaster/yardmaster/cmd/internal/assemble"
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
 	"github.com/yardmaster/yardmaster/cmd/internal/fetch"
+	"github.com/yardmaster/yardmaster/raftstore"
 	"github.com/yardmaster/yardmaster/server/control"
 )
 
@@ -89,6 +90,18 @@ func advice(err error) string {
 		return "only gateways should reach it: on a network that is trusted say --plain-api, else listen on 127.0.0.1"
 	case errors.Is(err, assemble.ErrPlaintext), errors.Is(err, control.ErrPlaintext):
 		return "give --tls-cert, --tls-key and --tls-ca, or --tls-plaintext on a network that is trusted"
+	case errors.Is(err, raftstore.ErrInUse):
+		return "a planner runs on that folder: stop it first, or use another folder"
+	case errors.Is(err, raftstore.ErrOtherNode):
+		return "start it with the --id that the folder has, or with another --data-dir"
+	case errors.Is(err, raftstore.ErrOtherCluster):
+		return "it belongs to another cluster: use another --data-dir, or that cluster's token and addresses"
+	case errors.Is(err, raftstore.ErrNewerFormat):
+		return "there is no downgrade: run the release that wrote it, or a newer one"
+	case errors.Is(err, raftstore.ErrDamaged):
+		return "if other planners are well, empty the folder and start with --join; else see `yardmaster cluster recover --help`"
+	case errors.Is(err, raftstore.ErrBadArchive):
+		return "save it again, or take an older one"
 	case errors.Is(err, fetch.ErrDownload):
 		return "check the network and pip's settings, then try again"
 	default:

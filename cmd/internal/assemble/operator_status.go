@@ -18,7 +18,7 @@ func statusOf(s *raftstore.ClusterStatus) admin.ClusterStatus {
 		out.Members = append(out.Members, memberOf(&s.Members[i], s.Leader, newest))
 	}
 	out.Problems = problemsOf(s, out.Members)
-	out.Healthy = out.Healthy && s.Leader != "" && len(differences(s)) == 0
+	out.Healthy = out.Healthy && len(out.Problems) == 0
 	return out
 }
 
@@ -37,7 +37,7 @@ func memberOf(m *raftstore.MemberStatus, leader string, newest ends) admin.Membe
 	n := &m.Node
 	out := admin.Member{
 		ID: m.ID, Voter: m.Voter, Leader: m.ID == leader, Address: m.Addr, Admin: n.AdminAddr, Version: n.Version, MaxLevel: n.MaxLevel,
-		Reached: m.Answered, Healthy: m.Healthy, NotReady: n.NotReady,
+		Reached: m.Answered, Healthy: m.Healthy && n.NotReady == "" && n.Fault == "", NotReady: n.NotReady,
 	}
 	for _, why := range []string{m.Error, n.Fault, n.NotReady, m.Reason} {
 		if why != "" {
@@ -70,12 +70,13 @@ func problemsOf(s *raftstore.ClusterStatus, members []admin.Member) (out []strin
 	}
 	unwell := 0
 	for i := range members {
-		if members[i].Voter && !members[i].Healthy {
+		// Without a leader nobody judges; who answers may be well.
+		if m := &members[i]; m.Voter && !m.Healthy && (s.Leader != "" || !m.Reached) {
 			unwell++
 		}
 	}
 	switch {
-	case unwell > 0 && s.Leader != "" && s.CanLose == 0:
+	case unwell > 0 && s.Leader != "" && s.Voters > 1 && s.CanLose == 0:
 		out = append(out, fmt.Sprintf("%d of %d planners unwell: the loss of one more stops changes", unwell, s.Voters))
 	case unwell > 0:
 		out = append(out, fmt.Sprintf("%d of %d planners unwell", unwell, s.Voters))

@@ -286,9 +286,12 @@ func (l *Link) lead(ctx context.Context) error {
 		}
 		told = true
 		news, err := member.Take(&others)
+		leads, _ := s.leading(now)
 		switch {
 		case err != nil:
 			return err
+		case !leads:
+			return errMoved
 		case news:
 			l.take(me, &others, words, s.merger.Gateways())
 		default:

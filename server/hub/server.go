@@ -137,10 +137,18 @@ func (s *Server) Close(ctx context.Context) {
 // Gateways is how many are added up.
 func (s *Server) Gateways() int { return s.merger.Gateways() }
 
-// leading reports whether this node leads, and whether it has for long enough to
-// know the gateways.
+// leading reports whether this node leads and is not closing, and whether it has
+// led for long enough to know the gateways.
+//
+// When that ends gateways leave one by one. Whoever has taken sums asks again
+// before they are told: else the last to leave would hear that the others are idle.
 func (s *Server) leading(now time.Time) (leads, settled bool) {
 	leads = s.cfg.Leading()
+	select {
+	case <-s.closing:
+		leads = false
+	default:
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -332,6 +340,9 @@ func (x *exchange) tell(ctx context.Context, member *load.Member) error {
 		}
 		if news {
 			m.Loads = fromVector(&vector, &loads)
+		}
+		if leads, _ := s.leading(now); !leads {
+			return ErrNotLeader
 		}
 		if latest := s.samples.at(now); latest != told {
 			emptySamples(&words)

@@ -628,3 +628,15 @@ func modelPath(t testing.TB) string {
 	}
 	return path
 }
+
+func TestPatience(t *testing.T) {
+	h := &Handler{opt: Options{BodyTimeout: time.Minute}}
+	for _, one := range []struct {
+		length int64
+		want   time.Duration
+	}{{-1, time.Minute}, {100, 10 * time.Second}, {1 << 20, 26 * time.Second}, {64 << 20, time.Minute}} {
+		if got := h.patience(one.length); got != one.want {
+			t.Errorf("%d bytes: %v, want %v", one.length, got, one.want)
+		}
+	}
+}

@@ -180,7 +180,8 @@ func (h *Handler) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		return nil, tooLarge
 	}
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(h.opt.BodyTimeout)) // of the machine's clock, which sockets know
+	patience := h.patience(r.ContentLength)
+	_ = control.SetReadDeadline(time.Now().Add(patience)) // of the machine's clock, which sockets know
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.opt.MaxBody))
 	_, over := errors.AsType[*http.MaxBytesError](err)
 	switch {
@@ -194,10 +195,25 @@ func (h *Handler) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, &errs.Error{
 			Kind: errs.BadRequest, Code: "body_timeout",
-			Client: "the body did not arrive within " + h.opt.BodyTimeout.String(),
+			Client: "the body did not arrive within " + patience.String(),
 		}
 	}
 	return nil, &errs.Error{Kind: errs.Canceled, Client: "the body did not arrive", Cause: err}
+}
+
+// A body has bodyGrace and its size at slowest, in bytes a second, to arrive, as
+// at a gateway: a connection that claims little is not held long.
+const (
+	bodyGrace = 10 * time.Second
+	slowest   = 64 << 10
+)
+
+// patience is how long a body of that length may take; less than zero is unknown.
+func (h *Handler) patience(length int64) time.Duration {
+	if length < 0 {
+		return h.opt.BodyTimeout
+	}
+	return min(h.opt.BodyTimeout, bodyGrace+time.Duration(length/slowest)*time.Second)
 }
 
 // failure finds the client's side of an error of the engine or the tokenizer.

@@ -51,7 +51,8 @@ type Options struct {
 	Version string
 	// MaxBody bounds a request's body in bytes; 64 MiB.
 	MaxBody int64
-	// BodyTimeout bounds how long a body may take to arrive; 60 s.
+	// BodyTimeout bounds how long a body may take to arrive; 60 s. One that states
+	// its length gets no more than 10 s and its size at 64 KiB/s.
 	BodyTimeout time.Duration
 	// RenderTimeout bounds the rendering of a chat template; 5 s.
 	RenderTimeout time.Duration

@@ -19,8 +19,6 @@ const (
 	// tendEvery is how often a node looks whether something about its membership,
 	// or the group's it leads, is to be done.
 	tendEvery = 100 * time.Millisecond
-	// careEvery is how often the leader asks the members how they are.
-	careEvery = time.Second
 	// changeTime bounds one change that nobody waits for.
 	changeTime = 5 * time.Second
 )
@@ -98,7 +96,7 @@ func (s *Store) enrol(ctx context.Context, g *groups) error {
 	// Without members in the log of its own, a node cannot know the leader by
 	// Raft; those that it has met do.
 	var why error
-	for _, n := range s.net.book.Nodes(time.Now().Add(-metLately)) {
+	for _, n := range s.net.book.Nodes(time.Now().Add(-s.pace.lately)) {
 		if !n.GetVoter() || n.GetClusterId() != s.ClusterID() {
 			continue
 		}
@@ -210,7 +208,7 @@ func (s *Store) careFor(ctx context.Context, g *groups) error {
 		c.since, c.last = now, time.Time{}
 		c.heard, c.nodes = map[string]time.Time{}, map[string]NodeStatus{}
 	}
-	if now.Sub(c.last) < careEvery {
+	if now.Sub(c.last) < s.pace.hello {
 		return nil
 	}
 	c.last = now
@@ -259,7 +257,7 @@ func (s *Store) judge(g *groups, members []group.Member) {
 	c := &s.care
 	now := time.Now()
 	st := g.core.Status()
-	l := member.Leader{ID: s.cfg.NodeID, Term: st.Term, Commit: st.Commit, Heartbeat: s.cfg.Heartbeat}
+	l := member.Leader{ID: s.cfg.NodeID, Term: st.Term, Commit: st.Commit, Heartbeat: s.cfg.Heartbeat, Grace: 5 * s.pace.hello / 2}
 	var seen []member.Seen
 	for _, m := range members {
 		heard, ok := c.heard[m.ID]

@@ -64,7 +64,7 @@ func newYard(t *testing.T) *yard {
 // node makes a node that is not started.
 func (y *yard) node(id string, edit func(*Config)) *node {
 	n := &node{yard: y, cfg: Config{
-		Dir: filepath.Join(y.dirs, id), NodeID: id, Heartbeat: 300 * time.Millisecond, WriteDeadline: 10 * time.Second,
+		Dir: filepath.Join(y.dirs, id), NodeID: id, Heartbeat: 150 * time.Millisecond, WriteDeadline: 10 * time.Second,
 		Version: "test", Logger: testLog(id),
 	}}
 	if edit != nil {
@@ -247,6 +247,7 @@ func (y *yard) sees(n *node, id string) {
 }
 
 func TestThreePlanners(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	nodes := y.voters(3, nil)
 	leads, others := y.leader(nodes)

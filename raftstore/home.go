@@ -76,7 +76,7 @@ func (s *Store) comeHome(ctx context.Context) error {
 func (s *Store) findHome() {
 	cluster := cmp.Or(s.cfg.ClusterID, newClusterID()) // if this node is to name it
 	hints := map[string]string{}
-	for pause := 50 * time.Millisecond; ; pause = min(2*pause, helloEvery) {
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, s.pace.hello) {
 		answers := s.round(s.ctx, s.peers(hints))
 		hints = s.hear(answers)
 		err := s.enter(answers, cluster)
@@ -102,7 +102,7 @@ func (s *Store) findHome() {
 
 // enter tries to get into the cluster that the answers tell of, or to found one.
 // An error says what is missing.
-func (s *Store) enter(answers []greeting, cluster string) error {
+func (s *Store) enter(answers []answer, cluster string) error {
 	clusters := map[string]bool{}
 	var established, fresh []*peer.Node
 	for _, a := range answers {

@@ -58,6 +58,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 // A gateway follows, proposes through the leader, leaves, comes back under
 // another name, and is given up when it falls silent.
 func TestGatewayComesAndGoes(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	one := y.voters(1, func(c *Config) { c.ReapAfter = 1500 * time.Millisecond })[0]
 	gateway := func(id, at string) *node {
@@ -118,6 +119,7 @@ func TestGatewayComesAndGoes(t *testing.T) {
 // A node that is joined by name later gets a vote; founders that are too many
 // join.
 func TestPlannersJoin(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	nodes := y.voters(1, nil)
 	for _, id := range []string{"n2", "n3"} {
@@ -154,11 +156,14 @@ func TestPlannersJoin(t *testing.T) {
 // All nodes restart at once, each at a new address. One old acquaintance, or one
 // address to join, is enough.
 func TestEverybodyMoves(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	nodes := y.voters(3, nil)
 	propose(t, nodes[0], "w1")
 	for _, n := range nodes {
 		y.sees(n, "w1")
+	}
+	for _, n := range nodes {
 		n.stop()
 	}
 	nodes[0].mustStart("127.0.0.1:0")
@@ -182,6 +187,7 @@ func TestEverybodyMoves(t *testing.T) {
 
 // Two runs of one node: the one that lives wins.
 func TestSecondRunIsRefused(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	nodes := y.voters(3, nil)
 	y.until("everybody has met everybody", func() bool {
@@ -221,6 +227,7 @@ func TestSecondRunIsRefused(t *testing.T) {
 }
 
 func TestClustersDoNotMix(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	a := y.voters(1, nil)[0]
 	b := y.node("m1", nil).mustStart("")
@@ -257,6 +264,7 @@ func TestClustersDoNotMix(t *testing.T) {
 // A planner that was removed stops, says so, and comes again with an empty
 // directory; one that lost its directory comes again by itself.
 func TestRemovedAndWiped(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	nodes := y.voters(3, nil)
 	leads, others := y.leader(nodes)
@@ -302,7 +310,7 @@ func TestRemovedAndWiped(t *testing.T) {
 	others[0].kill()
 	y.until("the leader misses it", func() bool {
 		_, met, _ := leads.net.book.Find(others[0].cfg.NodeID)
-		return time.Since(met) > metLately
+		return time.Since(met) > leads.pace.lately
 	})
 	if err := leads.RemoveMember(within(t, 5*time.Second), others[1].cfg.NodeID); !errors.Is(err, ErrRefused) {
 		t.Errorf("removed the last voter that answers: %v", err)
@@ -310,6 +318,7 @@ func TestRemovedAndWiped(t *testing.T) {
 }
 
 func TestLeadershipIsHandedOver(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	nodes := y.voters(3, nil)
 	leads, others := y.leader(nodes)
@@ -362,6 +371,7 @@ func TestLeadershipIsHandedOver(t *testing.T) {
 // An old binary among newer ones keeps the feature level down, and what needs it
 // is refused, until it is gone.
 func TestFeatureLevelWaitsForTheOldest(t *testing.T) {
+	t.Parallel()
 	y := newYard(t)
 	one := y.voters(1, func(c *Config) { c.MaxLevel = 1 })[0]
 	y.until("level 1", func() bool { return one.FeatureLevel() == 1 })

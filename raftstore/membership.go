@@ -203,7 +203,7 @@ func (s *Store) quorate(members []group.Member) error {
 			continue
 		}
 		voters++
-		if _, met, ok := s.net.book.Find(m.ID); m.ID == s.cfg.NodeID || (ok && time.Since(met) < metLately) {
+		if _, met, ok := s.net.book.Find(m.ID); m.ID == s.cfg.NodeID || (ok && time.Since(met) < s.pace.lately) {
 			alive++
 		}
 	}
@@ -274,7 +274,7 @@ func (s *Store) putHere(ctx context.Context, g *groups, m *peer.Member) error {
 		return fmt.Errorf("%w: no node id or no address", ErrRefused)
 	case known && old.Voter == m.GetVoter() && old.Addr == m.GetAddr():
 		return nil
-	case !known && (!spoken || time.Since(met) > metLately || node.GetClusterId() == ""):
+	case !known && (!spoken || time.Since(met) > s.pace.lately || node.GetClusterId() == ""):
 		return fmt.Errorf("%w: %s does not answer: start it with the address of a member to join, and it comes in by itself", ErrRefused, m.GetId())
 	case m.GetVoter() && !self && spoken && !node.GetVoter():
 		return fmt.Errorf("%w: %s is a gateway, which keeps no log on disk and cannot vote", ErrRefused, m.GetId())
@@ -382,7 +382,7 @@ func (s *Store) askStatus(ctx context.Context, id, addr string) (NodeStatus, err
 	if id == s.cfg.NodeID {
 		return s.Status(), nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, helloTime)
+	ctx, cancel := context.WithTimeout(ctx, s.pace.answer)
 	defer cancel()
 	client, err := s.net.pool.Client(ctx, id, s.whereIs(id, addr))
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -20,16 +21,22 @@ import (
 // clusterKey is the metadata key under which callers name their cluster.
 const clusterKey = "ym-cluster"
 
-const (
-	// helloEvery is how often nodes greet their peers.
-	helloEvery = time.Second
-	// helloTime bounds one greeting.
-	helloTime = 800 * time.Millisecond
-	// metLately is how long a node counts as alive after it was met.
-	metLately = 5 * time.Second
-	// maxHints bounds what others say of nodes that were not met yet.
-	maxHints = 256
-)
+// maxHints bounds what others say of nodes that were not met yet.
+const maxHints = 256
+
+// pace is how fast nodes look after one another. It follows the heartbeat
+// timeout: whoever slows that down has a slow network.
+type pace struct {
+	hello  time.Duration // between two greetings of a peer, and two looks of the leader
+	answer time.Duration // that a greeting may take
+	lately time.Duration // a node that was met since counts as alive
+	twin   time.Duration // that a node may take to show that it lives
+}
+
+func paceOf(heartbeat time.Duration) pace {
+	hello := 10 * heartbeat / 3
+	return pace{hello: hello, answer: hello * 4 / 5, lately: 5 * hello, twin: heartbeat}
+}
 
 // network is what a node speaks to its peers with, beside Raft.
 type network struct {
@@ -107,7 +114,7 @@ func (s *Store) self() *peer.Node {
 // notes who it is. Errors wrap ErrIDInUse, ErrOtherCluster or
 // peer.ErrUnreachable.
 func (s *Store) greet(ctx context.Context, id, addr string) (*peer.HelloResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, helloTime)
+	ctx, cancel := context.WithTimeout(ctx, s.pace.answer)
 	defer cancel()
 	client, err := s.net.pool.Client(ctx, id, addr)
 	if err != nil {
@@ -139,54 +146,56 @@ func (s *Store) greet(ctx context.Context, id, addr string) (*peer.HelloResponse
 	return resp, nil
 }
 
-// round greets the given nodes at once, and returns what answered.
-type greeting struct {
-	id, addr string // id may be empty
-	resp     *peer.HelloResponse
-	err      error
+// greeting is whom to greet; the id may be empty.
+type greeting struct{ id, addr string }
+
+// answer is what came of a greeting.
+type answer struct {
+	greeting
+	resp *peer.HelloResponse
+	err  error
 }
 
-func (s *Store) round(ctx context.Context, to []greeting) []greeting {
-	done := make(chan greeting)
-	for _, g := range to {
-		go func() {
-			g.resp, g.err = s.greet(ctx, g.id, g.addr)
-			done <- g
-		}()
+// round greets nodes, all at once.
+func (s *Store) round(ctx context.Context, to []greeting) []answer {
+	out := make([]answer, len(to))
+	var all sync.WaitGroup
+	for i, g := range to {
+		all.Go(func() {
+			resp, err := s.greet(ctx, g.id, g.addr)
+			out[i] = answer{g, resp, err}
+		})
 	}
-	out := make([]greeting, 0, len(to))
-	for range to {
-		out = append(out, <-done)
-	}
+	all.Wait()
 	return out
 }
 
-// peers lists whom to greet: the other members, voters if this node is none,
-// then those whom others have met, then the addresses of the configuration.
+// peers lists whom to greet: voters where they are believed to be, and where
+// others say they are, and the addresses of the configuration.
 func (s *Store) peers(hints map[string]string) []greeting {
-	addrs := map[string]string{} // by id
+	list := map[greeting]bool{}
 	for id, addr := range hints {
-		addrs[id] = addr
+		list[greeting{id: id, addr: addr}] = true
 	}
 	for _, n := range s.net.book.Nodes(time.Time{}) {
 		if n.GetVoter() {
-			addrs[n.GetId()] = n.GetAddr()
+			list[greeting{id: n.GetId(), addr: n.GetAddr()}] = true
 		}
 	}
 	if g := s.groups.Load(); g != nil {
-		_, members := g.core.Members()
-		for _, m := range members {
+		for _, m := range membersOf(g.core) {
 			if m.Voter {
-				addrs[m.ID] = s.whereIs(m.ID, m.Addr)
+				list[greeting{id: m.ID, addr: s.whereIs(m.ID, m.Addr)}] = true
 			}
 		}
 	}
-	delete(addrs, s.cfg.NodeID)
 	var out []greeting
 	known := map[string]bool{s.cfg.Advertise: true}
-	for id, addr := range addrs {
-		out = append(out, greeting{id: id, addr: addr})
-		known[addr] = true
+	for to := range list {
+		if to.id != s.cfg.NodeID {
+			out = append(out, to)
+			known[to.addr] = true
+		}
 	}
 	for _, addr := range s.cfg.Join {
 		if !known[addr] {
@@ -200,7 +209,7 @@ func (s *Store) peers(hints map[string]string) []greeting {
 // back at another address is found again by this.
 func (s *Store) greetAlways() {
 	hints := map[string]string{}
-	timer := time.NewTimer(helloEvery)
+	timer := time.NewTimer(s.pace.hello)
 	defer timer.Stop()
 	for saved := ""; ; {
 		select {
@@ -215,13 +224,13 @@ func (s *Store) greetAlways() {
 			hints = s.hear(answers)
 			saved = s.savePeers(saved)
 		}
-		timer.Reset(helloEvery)
+		timer.Reset(s.pace.hello)
 	}
 }
 
 // hear draws the conclusions from a round, and returns who is to be greeted that
 // was not met yet.
-func (s *Store) hear(answers []greeting) (hints map[string]string) {
+func (s *Store) hear(answers []answer) (hints map[string]string) {
 	hints = map[string]string{}
 	for _, a := range answers {
 		switch {
@@ -268,8 +277,7 @@ func (s *Store) savePeers(before string) string {
 		return before
 	}
 	var list []savedPeer
-	_, members := s.groups.Load().core.Members()
-	for _, m := range members {
+	for _, m := range membersOf(s.groups.Load().core) {
 		if m.Voter && m.ID != s.cfg.NodeID {
 			list = append(list, savedPeer{m.ID, s.whereIs(m.ID, m.Addr)})
 		}

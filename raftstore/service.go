@@ -41,17 +41,13 @@ func (v service) Hello(ctx context.Context, req *peer.HelloRequest) (*peer.Hello
 	}
 	resp := &peer.HelloResponse{Node: s.self(), Removed: s.hasRemoved(ctx, n)}
 	resp.Leader, _ = s.Leader()
-	for _, k := range s.net.book.Nodes(time.Now().Add(-metLately)) {
+	for _, k := range s.net.book.Nodes(time.Now().Add(-s.pace.lately)) {
 		if k.GetId() != n.GetId() && k.GetVoter() {
 			resp.Known = append(resp.Known, k)
 		}
 	}
 	return resp, nil
 }
-
-// twinTime is how long the run of a node that was met before may take to show
-// that it lives.
-const twinTime = 300 * time.Millisecond
 
 // refuseTwin is an error if n is a second run of a node whose first one lives.
 func (s *Store) refuseTwin(ctx context.Context, n *peer.Node) error {
@@ -66,7 +62,7 @@ func (s *Store) refuseTwin(ctx context.Context, n *peer.Node) error {
 	if !ok || before.GetIncarnation() == n.GetIncarnation() || before.GetAddr() == n.GetAddr() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, twinTime)
+	ctx, cancel := context.WithTimeout(ctx, s.pace.twin)
 	defer cancel()
 	client, err := s.net.pool.Client(ctx, n.GetId(), before.GetAddr())
 	if err != nil {

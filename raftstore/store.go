@@ -32,10 +32,11 @@ type Store struct {
 	spool       *spool     // a gateway's folder for snapshots, else nil
 	sync        wal.SyncTimes
 
-	id     atomic.Pointer[nameplate]   // its cluster is empty before the node is in one
-	groups atomic.Pointer[groups]      // nil until then
-	net    *network                    // nil alone
-	home   home                        // how it comes into a cluster
+	id     atomic.Pointer[nameplate] // its cluster is empty before the node is in one
+	groups atomic.Pointer[groups]    // nil until then
+	net    *network                  // nil alone
+	home   home                      // how it comes into a cluster
+	pace   pace
 	bells  struct{ core, prefix bell } // ring when leadership changes
 	ready  atomic.Bool
 	care   care // the leader's
@@ -70,7 +71,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s := &Store{
 		cfg: cfg, log: cfg.Logger, incarnation: NewRequestID().String(),
 		machine: planner.NewAtLevel(cfg.MaxLevel), prefix: prefixlog.New(prefix.NewState(cfg.Prefix)),
-		faulted: make(chan struct{}),
+		faulted: make(chan struct{}), pace: paceOf(cfg.Heartbeat),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := s.open(ctx); err != nil {

@@ -28,6 +28,9 @@ type Leader struct {
 	Commit uint64
 	// Heartbeat is the heartbeat timeout in force.
 	Heartbeat time.Duration
+	// Grace is how long a member may be silent without being unwell: it is asked
+	// every now and then, and may be slow once.
+	Grace time.Duration
 }
 
 // Health is the leader's judgement of one member.
@@ -52,10 +55,6 @@ type Verdict struct {
 	// quorum.
 	CanLose int
 }
-
-// grace is how long a member may be silent without being unwell: it is asked
-// every second, and may be slow once.
-const grace = 2500 * time.Millisecond
 
 // Judge is the verdict at now, after the one before, which is zero at first: a
 // member is taken to have been always what it is when first seen. A healthy
@@ -112,7 +111,7 @@ func (v *Verdict) count() {
 // trouble is what is wrong with a member now, empty when nothing is.
 func trouble(l Leader, s Seen, set Settings) string {
 	switch {
-	case s.Silent > grace:
+	case s.Silent > l.Grace:
 		return fmt.Sprintf("silent for %v", s.Silent.Round(time.Second))
 	case s.Fault != "":
 		return "stopped: " + s.Fault

@@ -27,12 +27,11 @@ type Pool struct {
 	options []grpc.DialOption
 
 	mu     sync.Mutex
-	conns  map[string]*link // by id, or by "@" and address where the id is not known
+	conns  map[string]*link // by id and address
 	closed bool
 }
 
 type link struct {
-	addr string
 	conn *grpc.ClientConn
 	used time.Time
 }
@@ -81,17 +80,14 @@ func (p *Pool) conn(id, addr string) (*grpc.ClientConn, error) {
 	if addr == "" {
 		return nil, fmt.Errorf("%w: nobody knows where %q is", ErrUnreachable, id)
 	}
-	key := id
-	if id == "" {
-		key = "@" + addr
-	}
+	key := id + "@" + addr
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return nil, ErrPoolClosed
 	}
-	if l := p.conns[key]; l != nil && l.addr == addr {
+	if l := p.conns[key]; l != nil {
 		l.used = now
 		return l.conn, nil
 	}
@@ -101,10 +97,7 @@ func (p *Pool) conn(id, addr string) (*grpc.ClientConn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
-	if old := p.conns[key]; old != nil {
-		defer old.conn.Close() //nolint:errcheck // it has moved away
-	}
-	p.conns[key] = &link{addr: addr, conn: conn, used: now}
+	p.conns[key] = &link{conn: conn, used: now}
 	p.dropIdle(now)
 	return conn, nil
 }

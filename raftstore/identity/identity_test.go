@@ -302,7 +302,7 @@ func (s *syncBuffer) String() string {
 }
 
 func TestCreate(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "token")
+	file := filepath.Join(t.TempDir(), "data", "token")
 	if _, err := Open(Config{NodeID: "a", TokenFile: file}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without Create: %v", err)
 	}

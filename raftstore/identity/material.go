@@ -177,6 +177,9 @@ func createTokenFile(name string) (created bool, err error) {
 	if _, err := os.Stat(name); err == nil || !errors.Is(err, os.ErrNotExist) {
 		return false, err
 	}
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return false, err
+	}
 	tmp, err := os.CreateTemp(filepath.Dir(name), ".token-*") // mode 0600
 	if err != nil {
 		return false, err

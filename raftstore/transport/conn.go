@@ -4,10 +4,7 @@ import (
 	"crypto/tls"
 	"net"
 	"sync"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Conn is a secured connection to a member of the cluster.
@@ -45,10 +42,6 @@ func (c *Conn) Close() error {
 // keepAlive finds dead peers on idle connections, in about ten seconds.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}
 
-// unackedTimeout finds them where something was sent: the kernel's own patience
-// is a quarter of an hour.
-const unackedTimeout = 10 * time.Second
-
 // tune sets what an accepted or dialled connection needs. On one that is not
 // TCP there is nothing to set.
 func tune(c net.Conn) {
@@ -59,12 +52,6 @@ func tune(c net.Conn) {
 	_ = t.SetNoDelay(true)
 	_ = t.SetKeepAliveConfig(keepAlive)
 	if raw, err := t.SyscallConn(); err == nil {
-		_ = control("tcp", "", raw)
+		_ = limitUnacked(raw)
 	}
-}
-
-func control(_, _ string, raw syscall.RawConn) error {
-	return raw.Control(func(fd uintptr) {
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unackedTimeout.Milliseconds()))
-	})
 }

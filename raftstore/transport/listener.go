@@ -72,13 +72,16 @@ func (l *listener) Close() error {
 
 // drop closes what nobody will accept.
 func (l *listener) drop() {
+	var left []*Conn
 	for {
 		select {
 		case c := <-l.queue:
-			_ = c.Close()
+			left = append(left, c)
+			continue
 		default:
-			return
 		}
+		closeAll(left)
+		return
 	}
 }
 

@@ -75,7 +75,7 @@ func (c PortConfig) withDefaults() PortConfig {
 		c.stall = stallTimeout
 	}
 	if c.Dialer == nil {
-		c.Dialer = (&net.Dialer{KeepAliveConfig: keepAlive, Control: control}).DialContext
+		c.Dialer = new(net.Dialer).DialContext
 	}
 	if c.Registry == nil {
 		c.Registry = new(measure.Registry)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -264,7 +265,11 @@ func until(t *testing.T, what string, ok func() bool) {
 
 // Ten thousand who open a connection and say nothing do not keep a member out.
 func TestSlowLoris(t *testing.T) {
-	const callers = 10_000
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		t.Fatal(err)
+	}
+	callers := min(10_000, int(files.Cur/3))
 	c := newCluster(t)
 	a, b := c.port("a"), c.port("b", func(cfg *PortConfig) { cfg.HandshakeTimeout = 30 * time.Second })
 	echo(t, b, ProtoPeer)

@@ -123,6 +123,19 @@ func TestReplicatedStateIsDeterministic(t *testing.T) {
 	}
 }
 
+// A network that breaks on command has no business in a node.
+func TestFaultsAreForTests(t *testing.T) {
+	const faults = module + "/raftstore/transport/faultnet"
+	for _, s := range sources(t) {
+		if s.test() || s.dir() == "cmd/internal/bench" || strings.HasPrefix(s.dir(), "raftstore/nemesis") {
+			continue
+		}
+		if slices.Contains(s.imports, faults) {
+			t.Errorf("%s imports %s: it is for tests and the bench", s.name, faults)
+		}
+	}
+}
+
 func TestEveryPackageSaysWhatItIs(t *testing.T) {
 	said, owed := map[string]bool{}, map[string]string{}
 	for _, s := range sources(t) {

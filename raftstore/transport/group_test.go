@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/yardmaster/yardmaster/raftstore/identity"
 	"github.com/yardmaster/yardmaster/raftstore/transport/faultnet"
 )
 
@@ -202,4 +205,40 @@ func TestGroupInAStorm(t *testing.T) {
 		}
 	}
 	t.Logf("%d acknowledged", len(acknowledged))
+}
+
+// A group whose token changes goes on under load, and nothing that it
+// acknowledged is lost when the old token's connections end.
+func TestGroupRotates(t *testing.T) {
+	ids := []string{"a", "b", "c"}
+	f := newFleet(t, ids...)
+	text, err := os.ReadFile(f.token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, fresh := strings.TrimSpace(string(text)), identity.NewToken()
+	ms := map[string]member{}
+	for _, id := range ids {
+		ms[id] = f.member(id, ids...)
+	}
+	propose(t, ms, "begin", ids...)
+	for n, step := range [][]string{{old, fresh}, {fresh, old}, {fresh}} {
+		writeTokens(t, f.token, step...)
+		for _, id := range ids {
+			f.ports[id].id.Refresh()
+			f.ports[id].distrust()
+			propose(t, ms, fmt.Sprintf("step %d at %s", n, id), ids...)
+		}
+	}
+	propose(t, ms, "end", ids...)
+	for id, m := range ms {
+		until(t, id+" does not catch up", func() bool { return m.fsm.last() == "end" })
+	}
+	for _, id := range ids {
+		before := f.ports[id].Conns()
+		f.ports[id].distrust()
+		if after := f.ports[id].Conns(); after < before {
+			t.Errorf("%s had %d connections of the old token left", id, before-after)
+		}
+	}
 }

@@ -185,7 +185,11 @@ func (r *raftNet) TimeoutNow(id raft.ServerID, target raft.ServerAddress, args *
 }
 
 func (r *raftNet) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
-	return r.out.AppendEntriesPipeline(id, r.key(usePipeline, id, target))
+	inner, err := r.out.AppendEntriesPipeline(id, r.key(usePipeline, id, target))
+	if err != nil {
+		return nil, err
+	}
+	return newPipeline(inner), nil
 }
 
 func (r *raftNet) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {

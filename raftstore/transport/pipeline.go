@@ -1,0 +1,60 @@
+package transport
+
+import (
+	"sync"
+
+	"github.com/hashicorp/raft"
+)
+
+// pipeline keeps the library's pipelines from deadlock. The library has one
+// goroutine that sends requests, one that takes answers off the wire and one
+// that looks at them. The last one ends at the first answer that is not a plain
+// success. If the sender is about to hand on a request at that moment, and
+// another answer has come, then the sender waits for the taker, which waits for
+// the looker, which is gone: this follower gets nothing more from this leader
+// but heartbeats, so that nobody is elected in its place, and the leader cannot
+// shut down.
+//
+// Here the taker gets rid of its answers whether or not anybody looks, and so
+// the sender goes on and finds out.
+type pipeline struct {
+	raft.AppendPipeline
+	answers chan raft.AppendFuture
+	closed  chan struct{}
+	close   sync.Once
+}
+
+// maxAnswers bounds the answers that nobody has looked at: more than can come
+// before the sender finds out that nobody does.
+const maxAnswers = 64
+
+func newPipeline(inner raft.AppendPipeline) *pipeline {
+	p := &pipeline{AppendPipeline: inner, answers: make(chan raft.AppendFuture, maxAnswers), closed: make(chan struct{})}
+	go p.relay()
+	return p
+}
+
+// relay ends with the pipeline, which the library closes.
+func (p *pipeline) relay() {
+	for {
+		select {
+		case f := <-p.AppendPipeline.Consumer():
+			select {
+			case p.answers <- f:
+			case <-p.closed:
+				return
+			}
+		case <-p.closed:
+			return
+		}
+	}
+}
+
+// Consumer gives the answers.
+func (p *pipeline) Consumer() <-chan raft.AppendFuture { return p.answers }
+
+// Close ends the pipeline.
+func (p *pipeline) Close() error {
+	p.close.Do(func() { close(p.closed) })
+	return p.AppendPipeline.Close()
+}

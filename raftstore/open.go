@@ -49,7 +49,8 @@ func (s *Store) openStorage() error {
 	if s.dir, err = openDirectory(s.cfg.Dir, s.cfg.NodeID, s.cfg.ClusterID); err != nil {
 		return err
 	}
-	s.id.Store(&s.dir.id)
+	id := s.dir.id // readers keep theirs while the directory's changes
+	s.id.Store(&id)
 	s.home.joined.Store(s.dir.id.Joined)
 	s.dir.sweep()
 	if s.sync, err = wal.ProbeSync(s.dir.path); err != nil {

@@ -136,6 +136,43 @@ func TestAPlannerAloneHasAClusterOfItsOwn(t *testing.T) {
 	}
 }
 
+// TestAGatewaysCopyIsReplaced plays a guard that trips at a gateway: its view serves
+// on, and a new copy of the state takes over.
+func TestAGatewaysCopyIsReplaced(t *testing.T) {
+	planners, settings := startVoters(t, 1)
+	scriptedAt(t, "w0", planners[0].Addr())
+	c := clusterSettings(t)
+	c.Cluster.Join, c.Cluster.TokenFile = []string{planners[0].PeerAddr()}, settings[0].Cluster.TokenFile
+	if c.Cluster.TokenFile == "" {
+		c.Cluster.TokenFile = filepath.Join(settings[0].Planner.DataDir, config.TokenName)
+	}
+	operators, err := listenAdmin(t.Context(), spoken(t), c.Gateway.Admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := enter(t.Context(), spoken(t), membership{ID: "g", Admin: operators.address(), Cluster: c.Cluster})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &replica{node: n, admin: operators, log: spoken(t).Log}
+	r.seen.Store(n.store())
+	first := n.store()
+	r.end = background(r.keep)
+	waitFor(t, "the gateway knows the worker", func() bool { return r.ready() == nil && len(r.View().Workers) == 1 })
+	r.end()
+	if err := r.replace(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r.ready() != nil || len(r.View().Workers) != 1 || r.Events() == nil {
+		t.Errorf("while a new copy is fetched: %v, %d workers", r.ready(), len(r.View().Workers))
+	}
+	r.end = background(r.keep)
+	scriptedAt(t, "w1", planners[0].Addr())
+	waitFor(t, "the new copy follows", func() bool { return r.seen.Load() != first && len(r.View().Workers) == 2 })
+	r.close()
+	waitFor(t, "the gateway has left", func() bool { _, members := planners[0].store.Members(); return len(members) == 1 })
+}
+
 // TestAClusterServes is the whole in one process: three planners, two gateways, a
 // worker that knows one planner. The leader is lost, then all planners are.
 func TestAClusterServes(t *testing.T) {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
@@ -21,12 +23,14 @@ import (
 // replica is the fleet of a gateway that follows the planners: everything that
 // they know, in this process's memory, whether they are there or not.
 type replica struct {
-	node  *node
+	node *node
+	// seen is the store whose view counts. It is another than the node's only while
+	// that one, after a fault, has not caught up again.
+	seen  atomic.Pointer[raftstore.Store]
 	admin *adminServer
 	link  *hub.Link
-	log   func(msg string, args ...any)
-	stop  chan struct{} // closed to end watch
-	done  chan struct{} // closed when watch has ended
+	log   *slog.Logger
+	end   func() // stops keep and waits for it
 }
 
 // ErrNoPlanners means that a gateway was told of no planners.
@@ -50,12 +54,13 @@ func StartJoinedGateway(ctx context.Context, p Process, c *config.Config) (*Gate
 		operators.close()
 		return nil, err
 	}
-	r := &replica{node: node, admin: operators, log: p.Log.Info, stop: make(chan struct{}), done: make(chan struct{})}
+	r := &replica{node: node, admin: operators, log: p.Log}
+	r.seen.Store(node.store())
 	operators.serve(p, admin.Parts{Cluster: operator{node.store}})
-	go r.watch(p)
+	r.end = background(r.keep) //nolint:contextcheck // it outlives the start
 	g, err := StartGateway(ctx, p, c.Gateway, r)
 	if err != nil {
-		r.close()
+		r.close() //nolint:contextcheck // ctx may be over, and leaving needs time of its own
 		return nil, err
 	}
 	g.admin = operators // which ends with r
@@ -95,34 +100,81 @@ func nodeWord(host string) string {
 	}, host)
 }
 
-// watch says once when the view is complete, and when changes no longer come.
-func (r *replica) watch(p Process) {
-	defer close(r.done)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	waited := make(chan error, 1)
-	go func() { waited <- r.node.store.WaitReady(ctx) }()
-	defer func() { cancel(); <-waited }()
-	complete := waited
+// Pauses before a store that has stopped for good is replaced.
+const (
+	firstReplacement   = time.Second
+	longestReplacement = time.Minute
+)
+
+// keep keeps the gateway a member until ctx ends. When a guard of its store trips,
+// the store is replaced by a new one, and the view of the old serves until the new
+// one has caught up: requests must not notice.
+func (r *replica) keep(ctx context.Context) {
+	pause := firstReplacement
 	for {
+		err := r.follow(ctx)
+		if err == nil {
+			return
+		}
+		if errors.Is(err, raftstore.ErrIDInUse) || errors.Is(err, raftstore.ErrOtherCluster) {
+			r.log.Error("this gateway no longer follows the planners; it goes on with what it knows: start it again, rightly, when it suits", "err", err)
+			return
+		}
+		r.log.Error("this gateway's copy has stopped; it goes on with what it knows and fetches a new one", "in", pause, "err", err)
 		select {
-		case err := <-complete:
-			if err == nil {
-				p.Log.Info("the planners' view is here", "workers", len(r.View().Workers))
-			}
-			waited <- err // for the end
-			complete = nil
-		case <-r.node.store.Faulted():
-			p.Log.Error("this gateway no longer follows the planners; it goes on with what it knows: start it again when it suits", "err", r.node.store.Fault())
+		case <-ctx.Done():
 			return
-		case <-r.stop:
-			return
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, longestReplacement)
+		if err := r.replace(ctx); err != nil {
+			r.log.Error("no new copy", "err", err)
 		}
 	}
 }
 
+// follow waits until the live store has caught up, makes its view the one that
+// counts, and returns its fault, or nil with ctx.
+func (r *replica) follow(ctx context.Context) error {
+	store := r.node.store()
+	if err := store.Fault(); err != nil {
+		return err
+	}
+	if err := store.WaitReady(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // the gateway ends
+		}
+		return err
+	}
+	r.seen.Store(store)
+	r.log.Info("the planners' view is here", "workers", len(store.View().Workers))
+	select {
+	case <-store.Faulted():
+		return store.Fault()
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// replace closes the live store and opens another in its place.
+func (r *replica) replace(ctx context.Context) error {
+	end, cancel := context.WithTimeout(ctx, leaveTime)
+	defer cancel()
+	if err := r.node.store().Close(end); err != nil {
+		r.log.Warn("the old copy did not end cleanly", "err", err)
+	}
+	config := r.node.config
+	config.Prefix = prefixOptions() // of its own memory
+	store, err := raftstore.Open(ctx, config)
+	if err != nil {
+		return err
+	}
+	r.node.live.Store(store)
+	return nil
+}
+
 // View is the fleet.
-func (r *replica) View() *fleet.View { return r.node.store.View() }
+func (r *replica) View() *fleet.View { return r.seen.Load().View() }
 
 // Samples is what workers last said of themselves.
 func (r *replica) Samples() *fleet.Samples {
@@ -133,12 +185,12 @@ func (r *replica) Samples() *fleet.Samples {
 }
 
 // Events is the index of what workers said they hold.
-func (r *replica) Events() *prefix.Table { return r.node.store.Prefix().Table() }
+func (r *replica) Events() *prefix.Table { return r.seen.Load().Prefix().Table() }
 
-func (r *replica) ready() error { return r.node.store.Ready() }
+func (r *replica) ready() error { return r.seen.Load().Ready() }
 
 func (r *replica) share(p Process, table *load.Table) (link *hub.Link, err error) {
-	r.link, err = r.node.gatewayLoad(p, table, nil)
+	r.link, err = r.node.gatewayLoad(p, table, r.View, nil)
 	return r.link, err
 }
 
@@ -155,17 +207,16 @@ const leaveTime = 2 * time.Second
 
 // close leaves the cluster and ends the node.
 func (r *replica) close() {
-	close(r.stop)
-	<-r.done
+	r.end()
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
 	defer cancel()
-	if err := r.node.store.Leave(ctx); err != nil {
-		r.log("left without telling the planners, who will notice", "err", err)
+	if err := r.node.store().Leave(ctx); err != nil {
+		r.log.Info("left without telling the planners, who will notice", "err", err)
 	}
 	r.admin.close()
 	end, stop := context.WithTimeout(context.Background(), leaveTime)
 	defer stop()
 	if err := r.node.close(end); err != nil {
-		r.log("the node did not end cleanly", "err", err)
+		r.log.Warn("the node did not end cleanly", "err", err)
 	}
 }

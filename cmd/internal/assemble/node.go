@@ -7,10 +7,12 @@ import (
 	"net"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
 	"github.com/yardmaster/yardmaster/cmd/internal/hugemem"
+	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/load"
 	"github.com/yardmaster/yardmaster/core/prefix"
 	"github.com/yardmaster/yardmaster/raftstore"
@@ -36,12 +38,16 @@ type membership struct {
 
 // node is this process as a node: its peer port, and the store behind it.
 type node struct {
-	store    *raftstore.Store
+	config   raftstore.Config
+	live     atomic.Pointer[raftstore.Store] // never nil; replaced at gateways only
 	port     *transport.Port
 	identity *identity.Identity
 	cancel   context.CancelFunc
 	tasks    sync.WaitGroup
 }
+
+// store is the one that takes part in the cluster.
+func (n *node) store() *raftstore.Store { return n.live.Load() }
 
 // enter opens the peer port and the store. What comes of it in the cluster goes
 // on behind it.
@@ -60,23 +66,26 @@ func enter(ctx context.Context, p Process, m membership) (*node, error) {
 	}
 	out := &node{identity: who}
 	out.port = transport.NewPort(transport.PortConfig{Listener: ln, Identity: who, Registry: p.Registry, Logger: p.Log})
-	times := time.Duration(m.Cluster.RaftMultiplier)
-	out.store, err = raftstore.Open(ctx, raftstore.Config{
+	times := m.Cluster.RaftMultiplier
+	out.config = raftstore.Config{
 		Dir: m.Dir, InMemory: m.Voter && m.Dir == "", NodeID: m.ID, Nonvoter: !m.Voter,
 		Port: out.port, Advertise: advertise, Join: m.Cluster.Join, BootstrapExpect: m.Cluster.BootstrapExpect,
 		ReapAfter: m.Cluster.ReapAfter, AdminAddr: m.Admin, Version: p.Version,
-		Heartbeat: times * heartbeat, Lease: times * lease,
-		Prefix:   prefixOptions(),
+		Heartbeat: scaled(heartbeat, times), Lease: scaled(lease, times), Prefix: prefixOptions(),
 		Registry: p.Registry, Logger: p.Log, Clock: p.Clock,
-	})
+	}
+	store, err := raftstore.Open(ctx, out.config)
 	if err != nil {
 		return nil, errors.Join(storeError(err, &m), out.port.Close())
 	}
+	out.live.Store(store)
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	out.cancel = cancel
 	out.tasks.Go(func() { who.Run(run) })
 	return out, nil
 }
+
+func scaled(d time.Duration, times int) time.Duration { return d * time.Duration(times) }
 
 // prefixOptions keep the index in huge pages, as bench index measures it.
 func prefixOptions() prefix.Options {
@@ -162,12 +171,12 @@ var ErrNoPeerHost = errors.New("say by which host name other members reach this 
 
 // gatewayLoad is this gateway's side of the load hub. own is the leader's side on
 // this node, nil where there is none.
-func (n *node) gatewayLoad(p Process, table *load.Table, own *hub.Server) (*hub.Link, error) {
+func (n *node) gatewayLoad(p Process, table *load.Table, view func() *fleet.View, own *hub.Server) (*hub.Link, error) {
 	return hub.NewLink(hub.LinkConfig{
-		Gateway: n.store.NodeID(), Incarnation: uint64(p.Clock.Now().UnixNano()), Table: table, View: n.store.View,
+		Gateway: n.config.NodeID, Incarnation: uint64(p.Clock.Now().UnixNano()), Table: table, View: view,
 		Leader: func() (id, addr string, self bool) {
-			id, addr = n.store.Leader()
-			return id, addr, id == n.store.NodeID()
+			id, addr = n.store().Leader()
+			return id, addr, id == n.config.NodeID
 		},
 		Dial: func(ctx context.Context, id, addr string) (net.Conn, error) {
 			conn, err := n.port.Dial(ctx, id, addr, transport.ProtoHub)
@@ -185,5 +194,5 @@ func (n *node) gatewayLoad(p Process, table *load.Table, own *hub.Server) (*hub.
 func (n *node) close(ctx context.Context) error {
 	n.cancel()
 	n.tasks.Wait()
-	return errors.Join(n.store.Close(ctx), n.port.Close())
+	return errors.Join(n.store().Close(ctx), n.port.Close())
 }

@@ -12,8 +12,9 @@ import (
 	"github.com/yardmaster/yardmaster/server/admin"
 )
 
-// operator is a store as the admin API sees it.
-type operator struct{ store *raftstore.Store }
+// operator is a store as the admin API sees it: the one that takes part in the
+// cluster now.
+type operator struct{ store func() *raftstore.Store }
 
 // told is a store's error under the name that the admin API has for it.
 type told struct{ err, as error }
@@ -47,14 +48,14 @@ func tell(err error) error {
 
 // Status implements admin.Cluster.
 func (o operator) Status(ctx context.Context) admin.ClusterStatus {
-	s := o.store.ClusterStatus(ctx)
+	s := o.store().ClusterStatus(ctx)
 	return statusOf(&s)
 }
 
 // Peers implements admin.Cluster.
 func (o operator) Peers() admin.Peers {
-	index, members := o.store.Members()
-	out := admin.Peers{Node: o.store.NodeID(), Index: index, Peers: []admin.Peer{}}
+	index, members := o.store().Members()
+	out := admin.Peers{Node: o.store().NodeID(), Index: index, Peers: []admin.Peer{}}
 	for _, m := range members {
 		out.Peers = append(out.Peers, admin.Peer{ID: m.ID, Address: m.Addr, Voter: m.Voter})
 	}
@@ -66,18 +67,18 @@ func (o operator) Add(ctx context.Context, p admin.Peer) error {
 	if p.ID == "" || p.Address == "" {
 		return fmt.Errorf("%w: a member has an id and the address of its peer port", admin.ErrInvalid)
 	}
-	return tell(o.store.AddMember(ctx, raftstore.Member{ID: p.ID, Addr: p.Address, Voter: p.Voter}))
+	return tell(o.store().AddMember(ctx, raftstore.Member{ID: p.ID, Addr: p.Address, Voter: p.Voter}))
 }
 
 // Remove implements admin.Cluster.
 func (o operator) Remove(ctx context.Context, id string) error {
-	return tell(o.store.RemoveMember(ctx, id))
+	return tell(o.store().RemoveMember(ctx, id))
 }
 
 // Transfer implements admin.Cluster.
 func (o operator) Transfer(ctx context.Context, id string) (leader string, err error) {
-	before, _ := o.store.Leader()
-	if err := o.store.Transfer(ctx, id); err != nil {
+	before, _ := o.store().Leader()
+	if err := o.store().Transfer(ctx, id); err != nil {
 		return "", tell(err)
 	}
 	return o.newLeader(ctx, func(now string) bool { return now == id || id == "" && now != before })
@@ -85,14 +86,14 @@ func (o operator) Transfer(ctx context.Context, id string) (leader string, err e
 
 // StepDown implements admin.Cluster.
 func (o operator) StepDown(ctx context.Context) (leader string, err error) {
-	own := o.store.NodeID()
-	if !o.store.Leading() && !o.store.LeadingPrefix() {
-		if leader, _ := o.store.Leader(); leader != "" {
+	own := o.store().NodeID()
+	if !o.store().Leading() && !o.store().LeadingPrefix() {
+		if leader, _ := o.store().Leader(); leader != "" {
 			return "", fmt.Errorf("%w: this node, %s, does not lead: %s does", admin.ErrRefused, own, leader)
 		}
 		return "", fmt.Errorf("%w: nobody leads now", admin.ErrNoLeader)
 	}
-	if err := o.store.StepDown(ctx); err != nil {
+	if err := o.store().StepDown(ctx); err != nil {
 		return "", tell(err)
 	}
 	return o.newLeader(ctx, func(now string) bool { return now != own })
@@ -103,7 +104,7 @@ func (o operator) newLeader(ctx context.Context, right func(string) bool) (strin
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if id, _ := o.store.Leader(); id != "" && right(id) {
+		if id, _ := o.store().Leader(); id != "" && right(id) {
 			return id, nil
 		}
 		select {
@@ -116,19 +117,19 @@ func (o operator) newLeader(ctx context.Context, right func(string) bool) (strin
 
 // Save implements admin.Cluster.
 func (o operator) Save(ctx context.Context, w io.Writer) error {
-	_, err := o.store.SaveSnapshot(ctx, w)
+	_, err := o.store().SaveSnapshot(ctx, w)
 	return tell(err)
 }
 
 // Restore implements admin.Cluster.
 func (o operator) Restore(ctx context.Context, saved io.Reader) error {
-	_, err := o.store.RestoreSnapshot(ctx, saved)
+	_, err := o.store().RestoreSnapshot(ctx, saved)
 	return tell(err)
 }
 
 // Autopilot implements admin.Cluster.
 func (o operator) Autopilot() admin.Autopilot {
-	s := o.store.Autopilot()
+	s := o.store().Autopilot()
 	return admin.Autopilot{
 		CleanupDeadVoters: s.CleanupDeadVoters, DeadAfterMS: s.DeadAfter.Milliseconds(), MinVoters: s.MinVoters,
 		MaxLag: s.MaxLag, StableAfterMS: s.StableAfter.Milliseconds(),
@@ -144,5 +145,5 @@ func (o operator) SetAutopilot(ctx context.Context, a admin.Autopilot) error {
 	if err := s.Validate(); err != nil {
 		return &told{err, admin.ErrInvalid}
 	}
-	return tell(o.store.SetAutopilot(ctx, s))
+	return tell(o.store().SetAutopilot(ctx, s))
 }

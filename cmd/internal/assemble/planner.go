@@ -77,7 +77,7 @@ func StartVoter(ctx context.Context, p Process, c *config.Config) (*Planner, err
 		operators.close()
 		return nil, err
 	}
-	out := &Planner{store: node.store, node: node, admin: operators, leader: &leaderControl{store: node.store, port: node.port}}
+	out := &Planner{store: node.store(), node: node, admin: operators, leader: &leaderControl{store: node.store(), port: node.port}}
 	parts := admin.Parts{Cluster: operator{node.store}}
 	if !c.Planner.Gateway {
 		parts.Ready = out.ready
@@ -86,7 +86,7 @@ func StartVoter(ctx context.Context, p Process, c *config.Config) (*Planner, err
 	if err := out.start(ctx, p, c.Planner, c.TLS); err != nil {
 		return nil, errors.Join(err, out.Close(ctx))
 	}
-	if _, members := node.store.Members(); len(members) <= 1 && len(c.Cluster.Join) == 0 {
+	if _, members := out.store.Members(); len(members) <= 1 && len(c.Cluster.Join) == 0 {
 		return out, out.lead(ctx)
 	}
 	return out, nil
@@ -233,7 +233,7 @@ func (p *Planner) share(process Process, table *load.Table) (*hub.Link, error) {
 	if p.node == nil {
 		return nil, nil
 	}
-	link, err := p.node.gatewayLoad(process, table, p.hub)
+	link, err := p.node.gatewayLoad(process, table, p.store.View, p.hub)
 	if err != nil {
 		return nil, err
 	}

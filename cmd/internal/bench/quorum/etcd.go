@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/yardmaster/yardmaster/cmd/internal/planners"
 )
 
 // etcds are three etcd processes on this machine.
@@ -21,7 +23,7 @@ type etcds struct {
 // startEtcd starts three members of program with their files under dir. The
 // timers are etcd's own.
 func startEtcd(ctx context.Context, program, dir string) (*etcds, error) {
-	ports, err := freePorts(6)
+	ports, err := planners.FreePorts(6)
 	if err != nil {
 		return nil, err
 	}
@@ -88,8 +90,8 @@ func etcdCommits(ctx context.Context, addr string, n, size int) (durations, erro
 	}
 	begin := time.Now()
 	for put(ctx, "warm") != nil { // until it has a leader
-		if ctx.Err() != nil || time.Since(begin) > startTime {
-			return nil, fmt.Errorf("etcd: %w at %s", ErrNotReady, addr)
+		if ctx.Err() != nil || time.Since(begin) > planners.StartTime {
+			return nil, fmt.Errorf("etcd: %w at %s", planners.ErrNotReady, addr)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}

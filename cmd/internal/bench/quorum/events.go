@@ -58,7 +58,7 @@ func (r *run) events(ctx context.Context) error {
 		return err
 	}
 	r.say(fmt.Sprintf("replicating %d events a second for %d s", r.Workers*r.EventsPerS, r.EventSeconds))
-	before, err := r.cluster.processorTime()
+	before, err := processorTime(r.cluster)
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (r *run) events(ctx context.Context) error {
 		return err
 	}
 	took := time.Since(begin)
-	after, err := r.cluster.processorTime()
+	after, err := processorTime(r.cluster)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (r *run) register(ctx context.Context, i int) (*source, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
 	id := fleet.WorkerID(fmt.Sprintf("bench-%d", i))
-	res, err := r.gateway.store.Propose(ctx, planner.RegisterWorker{Worker: fleet.Worker{
+	res, err := r.gateway.Propose(ctx, planner.RegisterWorker{Worker: fleet.Worker{
 		ID: id, Incarnation: "bench", Role: fleet.RoleBoth, Engine: "scripted", Models: []string{"bench"}, URL: "http://127.0.0.1:1",
 	}})
 	if err := errors.Join(err, res.Err()); err != nil {
@@ -131,10 +131,10 @@ func all() (b prefix.Buckets) {
 }
 
 // tell brings a frame into force.
-func (g *gateway) tell(ctx context.Context, f *prefix.Frame) error {
+func (g gateway) tell(ctx context.Context, f *prefix.Frame) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
-	out, err := g.store.ProposeFrame(ctx, f)
+	out, err := g.ProposeFrame(ctx, f)
 	if err == nil && out != prefix.Applied {
 		err = fmt.Errorf("quorum: %v became %v", f, out)
 	}
@@ -161,7 +161,7 @@ func (r *run) tell(ctx context.Context, sources []*source) (times durations, tol
 }
 
 // run tells a frame every so often, and takes the time from when it was due.
-func (s *source) run(ctx context.Context, g *gateway, every time.Duration, end time.Time, events *atomic.Int64) (times durations, err error) {
+func (s *source) run(ctx context.Context, g gateway, every time.Duration, end time.Time, events *atomic.Int64) (times durations, err error) {
 	due := time.Now().Add(rand.N(every)) //nolint:gosec // spreads them over the interval
 	for ; due.Before(end) && ctx.Err() == nil; due = due.Add(every) {
 		time.Sleep(time.Until(due))
@@ -211,9 +211,9 @@ func (r *run) compare(ctx context.Context, e *Events) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
-	e.Blocks = int64(r.gateway.store.Prefix().Stats().Blocks)
+	e.Blocks = int64(r.gateway.Prefix().Stats().Blocks)
 	seen := map[uint64]string{}
-	for _, m := range r.gateway.store.ClusterStatus(ctx).Members {
+	for _, m := range r.gateway.ClusterStatus(ctx).Members {
 		for _, s := range m.Node.Prefix.Samples {
 			first, ok := seen[s.Index]
 			if !ok {

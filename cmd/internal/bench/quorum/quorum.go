@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
-	"github.com/yardmaster/yardmaster/raftstore/identity"
+	"github.com/yardmaster/yardmaster/cmd/internal/planners"
 )
 
 // Options say what is measured. The zero value is made useful by defaults.
@@ -44,6 +43,9 @@ type Result struct {
 	Events    *Events `json:"events,omitempty"`
 }
 
+// voters is how many planners are measured.
+const voters = 3
+
 // commitBytes is the size of a value written.
 const commitBytes = 100
 
@@ -71,29 +73,25 @@ func Run(ctx context.Context, o Options, say func(string)) (r Result, err error)
 		return r, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	token := filepath.Join(dir, "token")
-	if err := os.WriteFile(token, []byte(identity.NewToken()+"\n"), 0o600); err != nil {
-		return r, err
-	}
-	cluster, err := newPlanners(o.Program, dir, token)
+	cluster, err := planners.New(o.Program, dir, voters)
 	if err != nil {
 		return r, err
 	}
-	defer cluster.stop()
+	defer cluster.Stop()
 	say("starting three planners")
-	if err := cluster.startAll(ctx); err != nil {
+	if err := cluster.Start(ctx); err != nil {
 		return r, err
 	}
-	g, err := cluster.joinAs(ctx, "bench")
+	m, err := cluster.Join(ctx, "bench")
 	if err != nil {
 		return r, err
 	}
 	defer func() {
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTime)
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), planners.StartTime)
 		defer cancel()
-		err = errors.Join(err, g.close(stop))
+		err = errors.Join(err, m.Leave(stop))
 	}()
-	run := &run{Options: o, dir: dir, cluster: cluster, gateway: g, say: say, result: Result{Trials: o.Trials, CommitBytes: commitBytes}}
+	run := &run{Options: o, dir: dir, cluster: cluster, gateway: gateway{m}, say: say, result: Result{Trials: o.Trials, CommitBytes: commitBytes}}
 	err = run.all(ctx)
 	return run.result, err
 }
@@ -102,8 +100,8 @@ func Run(ctx context.Context, o Options, say func(string)) (r Result, err error)
 type run struct {
 	Options
 	dir     string
-	cluster *planners
-	gateway *gateway
+	cluster *planners.Cluster
+	gateway gateway
 	say     func(string)
 	result  Result
 }
@@ -169,7 +167,7 @@ func (r *run) transfers(ctx context.Context) error {
 		err := r.pause(ctx, 300*time.Millisecond)
 		if err == nil {
 			load.reset()
-			err = r.gateway.store.Transfer(ctx, "")
+			err = r.gateway.Transfer(ctx, "")
 		}
 		if err == nil {
 			err = r.pause(ctx, 300*time.Millisecond)
@@ -212,21 +210,21 @@ func (r *run) failover(ctx context.Context) (wait time.Duration, err error) {
 	if err := r.pause(ctx, 500*time.Millisecond); err != nil {
 		return 0, err
 	}
-	id, _ := r.gateway.store.Leader()
-	leader, err := r.cluster.find(id)
+	id, _ := r.gateway.Leader()
+	leader, err := r.cluster.Find(id)
 	if err != nil {
 		return 0, err
 	}
 	begin := time.Now()
-	leader.kill()
+	leader.Kill()
 	if err := r.gateway.write(ctx, "bench/failover", commitBytes); err != nil {
 		return 0, err
 	}
 	wait = time.Since(begin)
-	if err := r.cluster.start(ctx, leader); err != nil {
+	if err := leader.Start(ctx); err != nil {
 		return 0, err
 	}
-	if err := leader.ready(ctx); err != nil {
+	if err := leader.Ready(ctx); err != nil {
 		return 0, err
 	}
 	// The next trial is of a cluster at rest.
@@ -266,7 +264,7 @@ func (r *run) startLoad(ctx context.Context) *load {
 }
 
 // work writes until ctx ends.
-func (l *load) work(ctx context.Context, g *gateway, key string) {
+func (l *load) work(ctx context.Context, g gateway, key string) {
 	for ctx.Err() == nil {
 		begin := time.Now()
 		version, err := g.put(context.WithoutCancel(ctx), key, commitBytes)

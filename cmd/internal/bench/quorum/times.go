@@ -2,7 +2,6 @@ package quorum
 
 import (
 	"context"
-	"net"
 	"slices"
 	"time"
 )
@@ -38,24 +37,4 @@ func timed(ctx context.Context, n int, do func(i int) error) (durations, error) 
 		}
 	}
 	return all, nil
-}
-
-// freePorts finds n ports of the loopback address that nobody listens on now.
-func freePorts(n int) ([]int, error) {
-	var held []net.Listener
-	defer func() {
-		for _, ln := range held {
-			_ = ln.Close() // it has served its purpose
-		}
-	}()
-	var ports []int
-	for range n {
-		ln, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it asks nobody
-		if err != nil {
-			return nil, err
-		}
-		held = append(held, ln)
-		ports = append(ports, ln.Addr().(*net.TCPAddr).Port) //nolint:forcetypeassert // of a TCP listener
-	}
-	return ports, nil
 }

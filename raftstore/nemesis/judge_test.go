@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -82,20 +83,20 @@ func (j *judge) fault(format string, args ...any) {
 // equal waits until all nodes have applied the same, and compares.
 func (j *judge) equal(ctx context.Context) {
 	list := j.yard.all()
-	var state string
+	var state strings.Builder
 	same := until(ctx, patience, func() bool {
-		state = ""
+		state.Reset()
 		first := list[0].store.Load().Status()
 		alike := true
 		for _, n := range list {
 			st := n.store.Load().Status()
-			state += fmt.Sprintf("\n  %s: core %d, prefix %d %s %s", n.id, st.Core.Applied, st.Prefix.Applied, st.NotReady, st.Fault)
+			fmt.Fprintf(&state, "\n  %s: core %d, prefix %d %s %s", n.id, st.Core.Applied, st.Prefix.Applied, st.NotReady, st.Fault)
 			alike = alike && st.Core.Applied == first.Core.Applied && st.Prefix.Applied == first.Prefix.Applied
 		}
 		return alike && j.digests(list, false)
 	})
 	if !same {
-		j.yard.t.Errorf("nodes do not come to the same state within %v:%s", patience, state)
+		j.yard.t.Errorf("nodes do not come to the same state within %v:%s", patience, state.String())
 		j.digests(list, true)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -123,19 +122,6 @@ func (r run) verdict(ctx context.Context, j *judge, c *clients, workers []*worke
 	j.equal(ctx)
 	j.caches(workers)
 	j.answers(&c.log, 20*time.Second)
-}
-
-// byName picks actions.
-func byName(t *testing.T, list ...string) (out []action) {
-	t.Helper()
-	for _, name := range list {
-		i := slices.IndexFunc(actions, func(a action) bool { return a.name == name })
-		if i < 0 {
-			t.Fatalf("no action %q", name)
-		}
-		out = append(out, actions[i])
-	}
-	return out
 }
 
 // TestNemesis is the run of every day: a few things that happen.

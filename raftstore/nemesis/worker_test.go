@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -60,7 +61,7 @@ func (w *worker) register(ctx context.Context) {
 	try, cancel := context.WithTimeout(ctx, frameTime)
 	defer cancel()
 	res, err := s.Propose(try, planner.RegisterWorker{Worker: fleet.Worker{
-		ID: w.id, Incarnation: fmt.Sprint(w.runs), Role: fleet.RoleBoth, Engine: "scripted", Models: []string{"m"}, URL: "http://127.0.0.1:1",
+		ID: w.id, Incarnation: strconv.Itoa(w.runs), Role: fleet.RoleBoth, Engine: "scripted", Models: []string{"m"}, URL: "http://127.0.0.1:1",
 	}})
 	if err != nil || res.Err() != nil {
 		return // whether it came into force or not: the next is another
@@ -149,8 +150,8 @@ func (w *worker) tell(ctx context.Context, f *prefix.Frame) bool {
 }
 
 // mend tells the index all that the cache holds, or only the buckets that differ
-// from what some node believes, and reports whether the index has it.
-func (w *worker) mend(ctx context.Context) bool {
+// from what some node believes. It owes no more when the index has it.
+func (w *worker) mend(ctx context.Context) {
 	w.repair++
 	var buckets prefix.Buckets
 	if p, ok := w.position(); ok && w.rng.IntN(2) == 0 {
@@ -183,11 +184,10 @@ func (w *worker) mend(ctx context.Context) bool {
 	frames = append(frames, prefix.Frame{Kind: prefix.FrameEnd, Repair: w.repair, Part: parts, Last: w.last, Sum: w.sums.Total()})
 	for i := range frames {
 		if !w.tell(ctx, &frames[i]) {
-			return false
+			return
 		}
 	}
 	w.owes = false
-	return true
 }
 
 func (w *worker) position() (prefix.Position, bool) {

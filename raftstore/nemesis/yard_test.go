@@ -177,14 +177,14 @@ func names(list []*node) (out []string) {
 }
 
 // listen opens a port, the same as before.
-func (n *node) listen() (net.Listener, error) {
+func (n *node) listen(ctx context.Context) (net.Listener, error) {
 	at := n.addr
 	if at == "" {
 		at = "127.0.0.1:0"
 	}
 	var lc net.ListenConfig
 	for tries := 0; ; tries++ {
-		ln, err := lc.Listen(context.Background(), "tcp", at)
+		ln, err := lc.Listen(ctx, "tcp", at)
 		if err == nil || tries == 200 {
 			return ln, err
 		}
@@ -201,7 +201,7 @@ func (n *node) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ln, err := n.listen()
+	ln, err := n.listen(ctx)
 	if err != nil {
 		return err
 	}
@@ -249,7 +249,7 @@ func (n *node) stop() {
 	}
 }
 
-func (n *node) end(s *raftstore.Store) {
+func (n *node) end(s *raftstore.Store) { //nolint:contextcheck // a node ends whatever became of the run
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := s.Close(ctx); err != nil && s.Fault() == nil {
@@ -264,7 +264,7 @@ func (y *yard) found(ctx context.Context, planners, gateways int) {
 	var list []*node
 	for i := range planners {
 		n := y.planner(fmt.Sprintf("p%d", i+1))
-		ln, err := n.listen() // addresses have to be known before anybody starts
+		ln, err := n.listen(ctx) // addresses have to be known before anybody starts
 		if err != nil {
 			y.t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -142,7 +143,7 @@ func tell(ops []porcupine.Operation) string {
 	var b strings.Builder
 	for i := range ops {
 		o := &ops[i]
-		end := fmt.Sprint(o.Return)
+		end := strconv.FormatInt(o.Return, 10)
 		if o.Return == math.MaxInt64 {
 			end = "?"
 		}

@@ -23,7 +23,7 @@ type Columns struct {
 	Running  []float64 // requests being computed, as the worker last said, or NaN
 	Waiting  []float64 // requests accepted and not begun, as the worker last said, or NaN
 	Rate     []float64 // prompt tokens/s, as measured by the worker, or NaN
-	Siblings []float64 // InFlight that share half the hit or more; 0 where InFlight is below fewSiblings
+	Siblings []float64 // Requests that share half the hit or more, by InFlight's part; 0 where Requests is below fewSiblings
 	Share    []float64 // work given lately, over the candidates' mean; 0 when none got any
 
 	loads       load.Loads
@@ -92,11 +92,12 @@ func (c *Columns) siblings(l *lookup) {
 	n := len(c.Worker)
 	c.sharing = sized(c.sharing, n)
 	c.Siblings = c.sharing
-	siblings, hit, key := c.Siblings[:n], c.Hit[:n], c.Key[:n]
+	siblings, requests, hit, key := c.Siblings[:n], c.Requests[:n], c.Hit[:n], c.Key[:n]
 	for k, own := range c.InFlight[:n] {
 		siblings[k] = 0
-		if own >= fewSiblings && hit[k] > 0 {
-			siblings[k] = float64(l.crowd.of(l.chain, int(hit[k]*l.perToken), key[k]))
+		if all := requests[k]; own > 0 && all >= fewSiblings && hit[k] > 0 {
+			mine := float64(l.crowd.of(l.chain, int(hit[k]*l.perToken), key[k]))
+			siblings[k] = mine * all / own // others' requests are taken to be like these
 		}
 	}
 }

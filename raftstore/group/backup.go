@@ -94,8 +94,8 @@ func (g *Group[R]) Restore(ctx context.Context, meta SnapshotMeta, r io.Reader) 
 
 // force has the library take a snapshot over.
 func (g *Group[R]) force(ctx context.Context, meta *raft.SnapshotMeta, r io.Reader) error {
-	g.restoring.Lock()
-	defer g.restoring.Unlock()
+	g.restoring <- struct{}{}
+	defer func() { <-g.restoring }()
 	if g.ctx.Err() != nil {
 		return ErrClosed
 	}

@@ -142,7 +142,7 @@ type Group[R any] struct {
 	slots     chan struct{} // one per call in flight
 	transfer  transferWatch
 	lowDisk   atomic.Bool
-	restoring sync.Mutex // held by Restore while the library is at it
+	restoring chan struct{} // taken by Restore while the library is at it
 
 	passed atomic.Uint64 // no entry up to it is still to be applied
 	// membersIndex is the entry of the committed members: the library keeps the
@@ -175,9 +175,10 @@ func Open[R any](ctx context.Context, cfg Config, fsm FSM[R]) (*Group[R], error)
 		cfg: cfg, log: cfg.Logger.With("group", cfg.Name),
 		slots:   make(chan struct{}, maxInFlight),
 		changes: make(chan bool, 1), gained: make(chan bool, 1),
-		faulted:  make(chan struct{}),
-		transfer: transferWatch{limit: 5 * cfg.Heartbeat},
-		metrics:  newMetrics(cfg.Registry, cfg.Name),
+		faulted:   make(chan struct{}),
+		restoring: make(chan struct{}, 1),
+		transfer:  transferWatch{limit: 5 * cfg.Heartbeat},
+		metrics:   newMetrics(cfg.Registry, cfg.Name),
 	}
 	g.ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	g.adapter = g.adapt(fsm)
@@ -373,9 +374,9 @@ func (g *Group[R]) shutdown(ctx context.Context) error {
 	finished := make(chan error, 1)
 	go func() {
 		g.quiesce()
-		g.restoring.Lock() // the library panics if it is shut down in a forced restore
+		g.restoring <- struct{}{} // the library panics if it is shut down in a forced restore
 		err := g.raft.Shutdown().Error()
-		g.restoring.Unlock()
+		<-g.restoring
 		err = errors.Join(err, g.trans.Close())
 		g.tasks.Wait()
 		finished <- errors.Join(err, g.store.Close())

@@ -36,7 +36,8 @@ type counter struct {
 	sum     uint64
 	applied uint64
 
-	unwilling atomic.Bool // to restore
+	unwilling atomic.Bool                   // to restore
+	slow      atomic.Pointer[chan struct{}] // to restore
 }
 
 var errPoison = errors.New("entry of the future")
@@ -61,6 +62,9 @@ func (c *counter) Snapshot() io.WriterTo {
 func (c *counter) Restore(r io.Reader) error {
 	if c.unwilling.Load() {
 		return errPoison
+	}
+	if c := c.slow.Load(); c != nil {
+		<-*c
 	}
 	var b [16]byte
 	if _, err := io.ReadFull(r, b[:]); err != nil {

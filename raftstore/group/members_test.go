@@ -310,6 +310,29 @@ func TestAForcedRestoreThatFailsStopsTheGroup(t *testing.T) {
 	})
 }
 
+// The library panics when it is shut down in the midst of one, too.
+func TestCloseDuringAForcedRestore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members := cluster(t, 1, func(_ int, c *Config) { c.SpoolDir = t.TempDir() })
+		m := leader(t, members, 5*time.Second)
+		_, err := apply(t, m, "abc", time.Second)
+		must(t, err)
+		meta, r, err := m.SaveSnapshot(within(t, time.Second))
+		must(t, err)
+		slow := make(chan struct{})
+		m.fsm.slow.Store(&slow)
+		restored := make(chan error, 1)
+		go func() { restored <- m.Restore(within(t, time.Minute), meta, r) }()
+		synctest.Wait()
+		if err := m.Close(within(t, 3*time.Second)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Close = %v", err)
+		}
+		close(slow)
+		must(t, <-restored, r.Close())
+		time.Sleep(time.Minute)
+	})
+}
+
 // An idle group must be able to write a snapshot after its members changed.
 func TestSnapshotAfterAChangeOfMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -82,10 +82,10 @@ func (n *nemesis) leader() *node {
 }
 
 // away ends nodes and starts them again.
-func (n *nemesis) away(ctx context.Context, end func(*node), list ...*node) {
+func (n *nemesis) away(ctx context.Context, end func(*node, context.Context), list ...*node) {
 	n.say("  %v", names(list))
 	for _, victim := range list {
-		end(victim)
+		end(victim, ctx)
 	}
 	n.while(ctx)
 	n.start(ctx, list...)
@@ -164,7 +164,7 @@ func (n *nemesis) sicken(ctx context.Context, victim *node) {
 	case <-ctx.Done():
 	}
 	n.while(ctx)
-	victim.kill()
+	victim.kill(ctx)
 	n.start(ctx, victim)
 }
 
@@ -198,7 +198,7 @@ func (n *nemesis) transfer(ctx context.Context) {
 func (n *nemesis) truncate(ctx context.Context) {
 	victim := n.some(1)[0]
 	n.say("  %s", victim.id)
-	victim.kill()
+	victim.kill(ctx)
 	missed := func(s *raftstore.Store) uint64 { return s.Status().Core.Applied }
 	var from uint64
 	for _, p := range n.yard.planners() {
@@ -252,7 +252,7 @@ func (n *nemesis) members(ctx context.Context) {
 		if !n.remove(ctx, victim.id) {
 			return
 		}
-		victim.kill()
+		victim.kill(ctx)
 		n.yard.forget(victim)
 	}
 }
@@ -317,9 +317,9 @@ func (n *nemesis) churn(ctx context.Context) {
 			n.say("  %s leaves: %v", old.id, err)
 		}
 		cancel()
-		old.stop()
+		old.stop(ctx)
 	} else {
-		old.kill()
+		old.kill(ctx)
 	}
 	n.yard.forget(old)
 	fresh := n.yard.gateway()
@@ -344,7 +344,7 @@ func (n *nemesis) heal(ctx context.Context) {
 // revive starts a node again that has stopped by itself, as its supervisor does.
 func (n *nemesis) revive(ctx context.Context, x *node, fault error) {
 	n.say("  %s had stopped: %v", x.id, fault)
-	x.kill()
+	x.kill(ctx)
 	if errors.Is(fault, raftstore.ErrRemoved) {
 		// What it was told to do: an empty directory.
 		x.dir += "-again"

@@ -49,7 +49,7 @@ const (
 func (r run) play(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	y := newYard(t, seed)
-	defer y.close()
+	defer y.close(t.Context())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	y.found(ctx, r.planners, r.gateways)

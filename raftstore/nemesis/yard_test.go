@@ -70,10 +70,10 @@ func newYard(t *testing.T, seed uint64) *yard {
 	return y
 }
 
-func (y *yard) close() {
+func (y *yard) close(ctx context.Context) {
 	y.net.Heal()
 	for _, n := range y.all() {
-		n.kill()
+		n.kill(ctx)
 	}
 	y.net.Close()
 }
@@ -225,7 +225,7 @@ const patience = 45 * time.Second
 
 // kill ends the node without a word to others, as far as a process can do that
 // to a part of itself: first its port is gone, then it finds out.
-func (n *node) kill() {
+func (n *node) kill(ctx context.Context) {
 	s := n.store.Swap(nil)
 	if s == nil {
 		return
@@ -234,23 +234,24 @@ func (n *node) kill() {
 	if err := n.port.Close(); err != nil && !errors.Is(err, io.EOF) {
 		n.yard.t.Errorf("%s: close the port: %v", n.id, err)
 	}
-	n.end(s)
+	n.end(ctx, s)
 }
 
 // stop ends the node as it is meant to end.
-func (n *node) stop() {
+func (n *node) stop(ctx context.Context) {
 	s := n.store.Swap(nil)
 	if s == nil {
 		return
 	}
-	n.end(s)
+	n.end(ctx, s)
 	if err := n.port.Close(); err != nil {
 		n.yard.t.Errorf("%s: close the port: %v", n.id, err)
 	}
 }
 
-func (n *node) end(s *raftstore.Store) { //nolint:contextcheck // a node ends whatever became of the run
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+// end waits for the end of a node, also when the run is over.
+func (n *node) end(ctx context.Context, s *raftstore.Store) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	if err := s.Close(ctx); err != nil && s.Fault() == nil {
 		n.yard.t.Errorf("%s: close: %v", n.id, err)

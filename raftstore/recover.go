@@ -13,6 +13,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/prefix"
 	"github.com/yardmaster/yardmaster/raftstore/group"
 	"github.com/yardmaster/yardmaster/raftstore/prefixlog"
+	"github.com/yardmaster/yardmaster/raftstore/snapshot"
 	"github.com/yardmaster/yardmaster/raftstore/wal"
 )
 
@@ -141,7 +142,9 @@ func (d *directory) storage(name string, log *slog.Logger) (wal.Store, raft.Snap
 	if err != nil {
 		return nil, nil, err
 	}
-	snapshots, err := raft.NewFileSnapshotStoreWithLogger(d.join(name), keptSnapshots, hlog)
+	snapshots, err := snapshot.Open(d.join(name), keptSnapshots, hlog, func(id string, err error) {
+		log.Error("damaged snapshot put into quarantine", "group", name, "snapshot", id, "error", err)
+	})
 	if err != nil {
 		return nil, nil, errors.Join(err, store.Close())
 	}
@@ -155,12 +158,13 @@ func (d *directory) inspect(name string, log *slog.Logger) (out RecoveryGroup, e
 	if _, err := os.Stat(d.join(name)); errors.Is(err, os.ErrNotExist) {
 		return RecoveryGroup{}, nil // of an earlier release
 	}
-	store, snapshots, err := d.storage(name, log)
+	hlog := group.NewHCLog(log.With("group", name))
+	store, err := wal.OpenReadOnly(d.join(name, "wal"), hlog)
 	if err != nil {
 		return out, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	in, err := group.Inspect(store, snapshots)
+	in, err := group.Inspect(store, snapshot.OpenReadOnly(d.join(name)))
 	if err != nil {
 		return out, fmt.Errorf("group %s: %w", name, err)
 	}

@@ -200,7 +200,7 @@ func TestInspectAndRecover(t *testing.T) {
 	s, _ := grown(t, 5)
 	log, err := wal.OpenReadOnly(filepath.Join(s.dir, "wal"), hclog.NewNullLogger())
 	must(t, err)
-	got, err := Inspect(log, snapshot.OpenReadOnly(s.dir, hclog.NewNullLogger()))
+	got, err := Inspect(log, snapshot.OpenReadOnly(s.dir))
 	must(t, err, log.Close())
 	if len(got.Snapshots) != 2 || got.Last <= got.Snapshots[0].Index || got.First < 2 || got.Term == 0 || got.LastTerm != got.Term {
 		t.Errorf("%+v", got)

@@ -29,7 +29,6 @@ var ErrReadOnly = errors.New("snapshots were opened for reading only")
 type Store struct {
 	dir      string
 	retain   int
-	log      hclog.Logger
 	files    *raft.FileSnapshotStore // nil: read only
 	mu       sync.Mutex              // one moves damaged snapshots away
 	onDamage func(id string, err error)
@@ -43,13 +42,13 @@ func Open(dir string, retain int, log hclog.Logger, onDamage func(id string, err
 	if err != nil {
 		return nil, fmt.Errorf("snapshots in %s: %w", dir, err)
 	}
-	s := &Store{dir: dir, retain: retain, log: log, files: files, onDamage: onDamage}
+	s := &Store{dir: dir, retain: retain, files: files, onDamage: onDamage}
 	return s, s.tidy()
 }
 
 // OpenReadOnly opens the snapshots in dir and changes nothing there.
-func OpenReadOnly(dir string, log hclog.Logger) *Store {
-	return &Store{dir: dir, retain: 1 << 20, log: log}
+func OpenReadOnly(dir string) *Store {
+	return &Store{dir: dir, retain: 1 << 20}
 }
 
 func (s *Store) folder(id string) string { return filepath.Join(s.dir, snapshotsFolder, id) }
@@ -244,9 +243,8 @@ func (s *Store) quarantine(id string, why error) error {
 	if err != nil {
 		return err
 	}
-	s.log.Error("damaged snapshot put into quarantine", "snapshot", id, "folder", to, "error", why)
 	if s.onDamage != nil {
-		s.onDamage(id, why)
+		s.onDamage(id, fmt.Errorf("moved to %s: %w", to, why))
 	}
 	return nil
 }

@@ -172,7 +172,7 @@ func TestReadOnlyChangesNothing(t *testing.T) {
 	s, _ := open(t, dir)
 	good, bad := write(t, s, 10, "state"), write(t, s, 20, "state")
 	flip(t, filepath.Join(s.folder(bad), metaFile), 0)
-	ro := OpenReadOnly(dir, hclog.NewNullLogger())
+	ro := OpenReadOnly(dir)
 	if got := indices(t, ro); !slices.Equal(got, []uint64{10}) {
 		t.Errorf("snapshots at %v", got)
 	}

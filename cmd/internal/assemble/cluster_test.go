@@ -206,6 +206,10 @@ func TestAClusterServes(t *testing.T) {
 	if status.Get("members.#").Int() != 5 {
 		t.Errorf("%s", status.Raw)
 	}
+	for i, g := range gateways {
+		waitFor(t, "the gateway has heard what the worker says of itself", func() bool { return hearsWorkers(t, g) })
+		t.Logf("gateway %d hears workers", i)
+	}
 	lost := -1
 	for i, p := range planners {
 		if p.store.Leading() {
@@ -230,6 +234,27 @@ func TestAClusterServes(t *testing.T) {
 			t.Errorf("without planners: %d %s", status, body)
 		}
 	}
+}
+
+// hearsWorkers sends a request and asks for its explanation, which shows the
+// worker's own count of requests if the gateway has it.
+func hearsWorkers(t *testing.T, g *Gateway) bool {
+	t.Helper()
+	body := strings.NewReader(`{"model":"m","prompt":"hello","max_tokens":1}`)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.URL()+"/v1/completions", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := resp.Body.Close(); err != nil {
+		t.Error(err)
+	}
+	status, said := get(t, g.AdminURL()+"/admin/explain/"+resp.Header.Get("X-Request-Id"))
+	return status == http.StatusOK && gjson.Get(said, "placements.0.candidates.0.running").Exists()
 }
 
 func second[A, B any](_ A, b B) B { return b }

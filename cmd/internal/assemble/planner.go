@@ -134,11 +134,22 @@ func (p *Planner) start(ctx context.Context, process Process, c config.Planner, 
 	p.tasks.Go(func() {
 		select {
 		case <-p.store.Faulted():
-			p.failed <- fmt.Errorf("planner: start it again: %w", p.store.Fault())
+			p.failed <- stopped(p.store.Fault())
 		case <-run.Done():
 		}
 	})
 	return nil
+}
+
+// stopped is a store's fault with what to do about it, where that is to start the
+// process again. A supervisor does so anyway.
+func stopped(fault error) error {
+	for _, final := range []error{raftstore.ErrRemoved, raftstore.ErrIDInUse, raftstore.ErrOtherCluster} {
+		if errors.Is(fault, final) {
+			return fmt.Errorf("planner: %w", fault)
+		}
+	}
+	return fmt.Errorf("planner: start it again: %w", fault)
 }
 
 // serve runs one listener until it ends, which is a failure of the planner unless

@@ -266,21 +266,38 @@ func (s *Store) RestoreSnapshot(ctx context.Context, r io.Reader) (Archive, erro
 		return Archive{}, err
 	}
 	defer files.close()
-	if err := s.leadBoth(ctx); err != nil {
-		return Archive{}, err
-	}
 	s.log.Warn("the cluster's state is being replaced by a saved one", "saved", a.Created, "of", a.ClusterID, "core", a.Core.Index)
-	if err := g.core.Restore(ctx, metaOf(a.Core), files.core); err != nil {
+	if err := s.restoreGroup(ctx, g.core, a.Core, files.core); err != nil {
 		return a, err
 	}
-	if err := g.prefix.Restore(ctx, metaOf(a.Prefix), files.prefix); err != nil {
+	if err := s.restoreGroup(ctx, g.prefix, a.Prefix, files.prefix); err != nil {
 		return a, fmt.Errorf("%w: the core group is restored, the prefix group is not: %w", ErrAmbiguous, err)
 	}
 	return a, nil
 }
 
-func metaOf(p ArchivePart) group.SnapshotMeta {
-	return group.SnapshotMeta{Index: p.Index, Term: p.Term, Size: p.Bytes}
+// restorer is the part of a group that a snapshot is restored into.
+type restorer interface {
+	Restore(ctx context.Context, meta group.SnapshotMeta, r io.Reader) error
+}
+
+// restoreGroup restores one group. When leadership is lost meanwhile, it begins
+// anew: a restoration that is not finished leaves this node, which has replaced
+// its own state by then, apart from the others (the library's way of doing it).
+func (s *Store) restoreGroup(ctx context.Context, g restorer, part ArchivePart, f *os.File) error {
+	for {
+		if err := s.leadBoth(ctx); err != nil {
+			return err
+		}
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return fmt.Errorf("restore: %w", err)
+		}
+		err := g.Restore(ctx, group.SnapshotMeta{Index: part.Index, Term: part.Term, Size: part.Bytes}, f)
+		if err == nil || ctx.Err() != nil || s.ended() || (!errors.Is(err, ErrAmbiguous) && !passes(err)) {
+			return err
+		}
+		s.log.Warn("leadership was lost in the middle of a restoration; it begins anew", "error", err)
+	}
 }
 
 // unpacked is an archive's parts, ready to be read.
@@ -317,10 +334,7 @@ func (s *Store) unpack(folder string, r io.Reader) (a Archive, u unpacked, err e
 	if err = s.rename(u.core); err != nil {
 		return a, u, err
 	}
-	if err = s.prefix.Verify(u.prefix); err == nil {
-		_, err = u.prefix.Seek(0, io.SeekStart)
-	}
-	if err != nil {
+	if err = s.prefix.Verify(u.prefix); err != nil {
 		return a, u, fmt.Errorf("%w: %s: %w", ErrBadArchive, archivePrefix, err)
 	}
 	return a, u, nil
@@ -339,9 +353,6 @@ func (s *Store) rename(f *os.File) error {
 		return fmt.Errorf("restore: %w", err)
 	}
 	if _, err := m.Snapshot().Renamed(s.ClusterID()).WriteTo(f); err != nil {
-		return fmt.Errorf("restore: %w", err)
-	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
 	return nil

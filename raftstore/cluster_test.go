@@ -229,7 +229,7 @@ func (y *yard) until(what string, done func() bool) {
 	}
 }
 
-func propose(t *testing.T, n *node, id string) planner.Result {
+func propose(t *testing.T, n *node, id string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -237,13 +237,16 @@ func propose(t *testing.T, n *node, id string) planner.Result {
 	if err != nil || res.Err() != nil {
 		t.Fatalf("%s: %+v, %v", n.cfg.NodeID, res, err)
 	}
-	return res
 }
+
+func idOf(worker string) fleet.WorkerID { return fleet.WorkerID(worker) }
+
+func newRegistry() *measure.Registry { return &measure.Registry{} }
 
 // sees waits until a node has a worker in its memory.
 func (y *yard) sees(n *node, id string) {
 	y.t.Helper()
-	y.until(n.cfg.NodeID+" sees "+id, func() bool { return n.View().Find(fleet.WorkerID(id)) >= 0 })
+	y.until(n.cfg.NodeID+" sees "+id, func() bool { return n.View().Find(idOf(id)) >= 0 })
 }
 
 func TestThreePlanners(t *testing.T) {

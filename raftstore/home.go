@@ -122,9 +122,35 @@ func (s *Store) enter(answers []answer, cluster string) error {
 	case len(clusters) == 1:
 		return s.join(established)
 	case s.cfg.Nonvoter:
-		return errors.New("waiting for a planner that answers")
+		return fmt.Errorf("waiting for a planner that answers%s", silences(answers))
 	}
-	return s.foundTogether(fresh, cluster)
+	err := s.foundTogether(fresh, cluster)
+	if err != nil {
+		err = fmt.Errorf("%w%s", err, silences(answers))
+	}
+	return err
+}
+
+// maxSilences is how many nodes that do not answer are told of.
+const maxSilences = 3
+
+// silences says why nodes did not answer: a wrong address or secret is the
+// likeliest reason to wait for long.
+func silences(answers []answer) string {
+	var said []string
+	for _, a := range answers {
+		if a.err != nil && len(said) < maxSilences {
+			text := strings.TrimPrefix(a.err.Error(), peer.ErrUnreachable.Error()+": ")
+			if !slices.Contains(said, text) {
+				said = append(said, text)
+			}
+		}
+	}
+	if len(said) == 0 {
+		return ""
+	}
+	slices.Sort(said)
+	return ": " + strings.Join(said, "; ")
 }
 
 // foundTogether founds a cluster when all founders are there and this node is

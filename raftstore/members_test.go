@@ -344,7 +344,7 @@ func TestLeadershipIsHandedOver(t *testing.T) {
 	var st ClusterStatus
 	y.until("the cluster is healthy", func() bool {
 		st = others[0].ClusterStatus(within(t, 10*time.Second))
-		return st.Healthy
+		return st.Healthy && st.Level == planner.MaxFeatureLevel
 	})
 	var ids []string
 	for _, m := range st.Members {

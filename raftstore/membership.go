@@ -25,7 +25,11 @@ func (s *Store) AddMember(ctx context.Context, m Member) error {
 // directory. A gateway comes back by itself while it runs. Errors wrap
 // ErrUnknownMember, ErrRefused, ErrNoLeader or ErrAmbiguous.
 func (s *Store) RemoveMember(ctx context.Context, id string) error {
-	return s.change(ctx, &peer.ChangeRequest{Group: peer.Group_GROUP_CORE, Change: &peer.ChangeRequest_Remove{Remove: id}})
+	err := s.change(ctx, &peer.ChangeRequest{Group: peer.Group_GROUP_CORE, Change: &peer.ChangeRequest_Remove{Remove: id}})
+	if errors.Is(err, ErrAmbiguous) && errors.Is(err, ErrUnknownMember) {
+		return nil // an attempt whose answer was lost has removed it
+	}
+	return err
 }
 
 // Leave takes this node out of the cluster, for ever: a gateway that ends, a
@@ -182,10 +186,10 @@ func (s *Store) changeHere(ctx context.Context, caller string, req *peer.ChangeR
 }
 
 func (s *Store) transferHere(ctx context.Context, l changer, to string) error {
-	switch {
-	case to == s.cfg.NodeID:
+	switch to {
+	case s.cfg.NodeID:
 		return nil
-	case to == "":
+	case "":
 		return handOverFrom(ctx, l)
 	}
 	err := l.Transfer(ctx, to)

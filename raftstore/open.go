@@ -130,11 +130,16 @@ func (s *Store) openGroups(ctx context.Context, founders []founder) error {
 	g := &groups{core: core, prefix: pre}
 	g.frames = prefixlog.NewBatcher(prefixlog.Config{Submit: s.submitFrames(g)})
 	s.groups.Store(g)
+	s.watch(g) //nolint:contextcheck // ctx bounds the opening only
+	return nil
+}
+
+// watch starts what accompanies the groups. All of it ends with the store.
+func (s *Store) watch(g *groups) {
 	s.tasks.Go(func() { s.watchLeaders(g) })
 	s.tasks.Go(func() { s.watchFaults(g) })
 	s.tasks.Go(func() { s.catchUp(g) })
 	s.tasks.Go(func() { s.tend(g) })
-	return nil
 }
 
 // closeTime bounds the closing of what did not open.

@@ -66,7 +66,7 @@ func (s *Store) refuseTwin(ctx context.Context, n *peer.Node) error {
 	defer cancel()
 	client, err := s.net.pool.Client(ctx, n.GetId(), before.GetAddr())
 	if err != nil {
-		return nil //nolint:nilerr // it does not answer, so it does not run
+		return nil // it does not answer, so it does not run
 	}
 	resp, err := client.Hello(ctx, &peer.HelloRequest{Node: s.self()})
 	if err == nil && resp.GetNode().GetIncarnation() == before.GetIncarnation() {
@@ -119,10 +119,11 @@ func (v service) Found(ctx context.Context, req *peer.FoundRequest) (*peer.Found
 	if req.GetGo() && (err == nil || v.store.ClusterID() == req.GetClusterId()) {
 		err = v.store.establish(req.GetClusterId(), founders)
 	}
+	resp := &peer.FoundResponse{Agreed: err == nil}
 	if err != nil {
-		return &peer.FoundResponse{Reason: err.Error()}, nil
+		resp.Reason = err.Error()
 	}
-	return &peer.FoundResponse{Agreed: true}, nil
+	return resp, nil
 }
 
 // dedupeSpan is how many entries may lie between an entry and its repetition: the

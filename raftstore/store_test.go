@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -32,6 +33,11 @@ const victimEnv = "YARDMASTER_RAFTSTORE_VICTIM"
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(victimEnv); dir != "" {
 		registerForEver(dir)
+	}
+	flag.Parse()
+	// Clusters wait much more than they compute.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -14,7 +14,6 @@ type Seen struct {
 	// Silent is how long it has not answered the leader; 0 means that it just did,
 	// and then the rest is known.
 	Silent  time.Duration
-	Leader  string        // whom it follows
 	Term    uint64        // of the group core
 	Contact time.Duration // since it heard of the leader; negative is never
 	Applied uint64        // of the group core

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -34,6 +36,17 @@ type Pool struct {
 type link struct {
 	conn *grpc.ClientConn
 	used time.Time
+	// why is what the last attempt to connect failed by; gRPC only says that it
+	// did.
+	why atomic.Pointer[error]
+}
+
+// unreachable is why the node of that id at addr could not be connected to.
+func (l *link) unreachable(id, addr string) error {
+	if why := l.why.Load(); why != nil {
+		return fmt.Errorf("%w: %w", ErrUnreachable, *why)
+	}
+	return fmt.Errorf("%w: %s at %s", ErrUnreachable, id, addr)
 }
 
 const (
@@ -54,14 +67,15 @@ func NewPool(port *transport.Port, options ...grpc.DialOption) *Pool {
 // error here means that nothing was asked, and wraps ErrUnreachable or is
 // ErrPoolClosed.
 func (p *Pool) Client(ctx context.Context, id, addr string) (PeerClient, error) {
-	conn, err := p.conn(id, addr)
+	l, err := p.link(id, addr)
 	if err != nil {
 		return nil, err
 	}
+	conn := l.conn
 	conn.Connect()
 	for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
 		if state == connectivity.TransientFailure {
-			return nil, fmt.Errorf("%w: %s at %s", ErrUnreachable, id, addr)
+			return nil, l.unreachable(id, addr)
 		}
 		if state == connectivity.Idle {
 			conn.Connect()
@@ -70,13 +84,13 @@ func (p *Pool) Client(ctx context.Context, id, addr string) (PeerClient, error) 
 			return nil, ErrPoolClosed
 		}
 		if !conn.WaitForStateChange(ctx, state) {
-			return nil, fmt.Errorf("%w: %s at %s: %w", ErrUnreachable, id, addr, ctx.Err())
+			return nil, fmt.Errorf("%w: %w", l.unreachable(id, addr), ctx.Err())
 		}
 	}
 	return NewPeerClient(conn), nil
 }
 
-func (p *Pool) conn(id, addr string) (*grpc.ClientConn, error) {
+func (p *Pool) link(id, addr string) (*link, error) {
 	if addr == "" {
 		return nil, fmt.Errorf("%w: nobody knows where %q is", ErrUnreachable, id)
 	}
@@ -89,17 +103,26 @@ func (p *Pool) conn(id, addr string) (*grpc.ClientConn, error) {
 	}
 	if l := p.conns[key]; l != nil {
 		l.used = now
-		return l.conn, nil
+		return l, nil
 	}
+	l := &link{used: now}
 	options := append(transport.GRPCDialOptions(p.port, id, transport.ProtoPeer), p.options...)
+	options = append(options, grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+		conn, err := p.port.Dial(ctx, id, addr, transport.ProtoPeer)
+		if err != nil {
+			l.why.Store(&err)
+			return nil, err
+		}
+		return conn, nil
+	}))
 	options = append(options, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)))
-	conn, err := grpc.NewClient("passthrough:///"+addr, options...)
-	if err != nil {
+	var err error
+	if l.conn, err = grpc.NewClient("passthrough:///"+addr, options...); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
-	p.conns[key] = &link{conn: conn, used: now}
+	p.conns[key] = l
 	p.dropIdle(now)
-	return conn, nil
+	return l, nil
 }
 
 // dropIdle ends connections that have not been used for long. It is called with

@@ -54,7 +54,11 @@ func (a *app) runGateway(ctx context.Context, e *config.Effective) error {
 	if err != nil {
 		return signals.outcome(err)
 	}
-	p.Log.Info("gateway ready", "url", gateway.URL(), "engines", len(c.Gateway.Engines), "admin", gateway.AdminURL())
+	if n := len(c.Gateway.Engines); n > 0 {
+		p.Log.Info("gateway ready", "url", gateway.URL(), "engines", n)
+	} else {
+		p.Log.Info("gateway ready", "url", gateway.URL(), "admin", gateway.AdminURL())
+	}
 	err = waitFor(quit, nil, gateway.Failed())
 	sayDraining(quit, p)
 	return signals.outcome(errors.Join(err, drain(force, c.Gateway.DrainTimeout, gateway.Close)))

@@ -49,7 +49,12 @@ func tell(err error) error {
 // Status implements admin.Cluster.
 func (o operator) Status(ctx context.Context) admin.ClusterStatus {
 	s := o.store().ClusterStatus(ctx)
-	return statusOf(&s)
+	out := statusOf(&s)
+	// A node that is in no cluster yet is asked what it waits for.
+	if err := o.store().Ready(); err != nil && s.ClusterID == "" {
+		out.Problems = append(out.Problems, err.Error())
+	}
+	return out
 }
 
 // Peers implements admin.Cluster.

@@ -83,7 +83,7 @@ func TestLateAnswersDoNotVerifyLeadership(t *testing.T) {
 			}
 			nets[i].hold.Store(nil)
 			connect(members, i)
-			<-stuck
+			_ = <-stuck // whatever became of it
 		})
 	}
 }

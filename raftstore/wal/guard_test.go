@@ -172,13 +172,13 @@ func TestProbeSync(t *testing.T) {
 
 func TestProbeOfAHungDiskEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hang := make(chan struct{})
+		hang, start := make(chan struct{}), time.Now()
 		_, err := probeWithin(time.Second, t.TempDir(), func(*os.File) error {
 			<-hang
 			return nil
 		})
-		if !errors.Is(err, ErrStalled) {
-			t.Errorf("probe of a hung disk: %v", err)
+		if !errors.Is(err, ErrStalled) || time.Since(start) != time.Second {
+			t.Errorf("probe of a hung disk: %v after %v", err, time.Since(start))
 		}
 		close(hang)
 		synctest.Wait()

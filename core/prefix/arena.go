@@ -201,15 +201,15 @@ func (p *pageMem) drop(at int) (empty bool) {
 }
 
 // search is locate for readers: it reads the holder words of key.
-func (p *pageMem) search(key uint64) (a, b uint64, ok bool) {
+func (p *pageMem) search(key uint64) (s *slotMem, a, b uint64, ok bool) {
 	tag := tagOf(key)
 	g := groupOf(key)
 	for range pageGroups {
 		word := atomic.LoadUint64(&p[g])
 		for marks := matching(word, tag); marks != 0; marks &= marks - 1 {
-			at := slotAt(g, marks)
-			if a, b, ok = p.read(at, key); ok {
-				return a, b, true
+			s = (*slotMem)(p[slotAt(g, marks):])
+			if a, b, ok = s.read(key); ok {
+				return s, a, b, true
 			}
 		}
 		if hasEmpty(word) != 0 {
@@ -217,15 +217,20 @@ func (p *pageMem) search(key uint64) (a, b uint64, ok bool) {
 		}
 		g = following(g)
 	}
-	return 0, 0, false
+	return nil, 0, 0, false
 }
 
-// read takes the holder words of slot at if its key is and remains key.
-func (p *pageMem) read(at int, key uint64) (a, b uint64, ok bool) {
-	at &= pageWords - 1 // it is; this spares the bounds checks
-	if atomic.LoadUint64(&p[at]) != key {
+// read takes the holder words if the slot's key is and remains key.
+func (s *slotMem) read(key uint64) (a, b uint64, ok bool) {
+	if atomic.LoadUint64(&s[0]) != key {
 		return 0, 0, false
 	}
-	a, b = atomic.LoadUint64(&p[at+1]), atomic.LoadUint64(&p[at+2])
-	return a, b, atomic.LoadUint64(&p[at]) == key
+	a, b = atomic.LoadUint64(&s[1]), atomic.LoadUint64(&s[2])
+	return a, b, atomic.LoadUint64(&s[0]) == key
+}
+
+// retire makes readers that still have a slot of the page see that it is out of
+// use. The slots were copied before.
+func (p *pageMem) retire() {
+	p.eachLive(func(at int) { atomic.StoreUint64(&p[at], ^p[at]) })
 }

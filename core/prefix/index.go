@@ -385,7 +385,9 @@ func (x *Index) newPage(depth uint8) uint32 {
 	return n
 }
 
+// freePage takes a page, which another stands in for by now, out of use.
 func (x *Index) freePage(n uint32) {
+	page(*x.pages.chunks.Load(), n).retire()
 	x.meta[n].inUse = false
 	x.pages.free = append(x.pages.free, n)
 }

@@ -16,7 +16,8 @@ type Hits struct {
 	Workers []Worker
 
 	alive
-	seen opening
+	seen  opening
+	hints hints
 }
 
 // Of is the number of leading blocks that w holds.
@@ -50,6 +51,16 @@ type alive struct {
 	few   [lanes]uint16
 	many  []uint64
 	owner []Worker // by slot, of those that were alive at the beginning; whole words of many
+
+	a, b uint64 // holder words of the last block; none where it had a row
+}
+
+// passed notes the holder words of a block that the alive slots hold: the next
+// one with the same ends no hit. Rows are not compared by their names.
+func (h *Hits) passed(a, b uint64) {
+	if h.a, h.b = a, b; a&inRow != 0 {
+		h.a, h.b = 0, referenced // no words are
+	}
 }
 
 // opening is what a beginning with a row of holders came to. Prompts of one kind
@@ -71,7 +82,7 @@ func (x *Index) Lookup(chain []Hash, h *Hits) {
 	if len(chain) == 0 {
 		return
 	}
-	a, b, ok := x.find(uint64(chain[0]))
+	_, a, b, ok := x.find(uint64(chain[0]))
 	if !ok || !x.begin(h, a, b) {
 		return
 	}
@@ -246,7 +257,7 @@ func (x *Index) LookupClosed(chain []Hash, h *Hits) {
 	if len(chain) == 0 {
 		return
 	}
-	a, b, ok := x.find(uint64(chain[0]))
+	_, a, b, ok := x.find(uint64(chain[0]))
 	if !ok || !x.begin(h, a, b) {
 		return
 	}
@@ -261,7 +272,7 @@ func (x *Index) bisect(chain []Hash, h *Hits, lo, end int) {
 	if h.n == 0 || last == lo {
 		return
 	}
-	a, b, ok := x.find(uint64(chain[last]))
+	_, a, b, ok := x.find(uint64(chain[last]))
 	switch {
 	case ok && x.allHold(h, a, b):
 	case last > lo+1:
@@ -314,18 +325,18 @@ func (x *Index) pageOf(key uint64) uint32 {
 	return atomic.LoadUint32(x.dir.Load().entry(x.place(key)))
 }
 
-// find reads a block's holder words, without the referenced bit. A page can be
-// replaced under a reader, and even wiped and put back in its old place, so a
+// find reads a block's holder words, without the referenced bit, and says where
+// they stand. A page can be replaced under a reader, and even wiped and put back in its old place, so a
 // miss counts only if no page was wiped meanwhile and the directory still names
 // the page that was searched.
-func (x *Index) find(key uint64) (a, b uint64, ok bool) {
+func (x *Index) find(key uint64) (s *slotMem, a, b uint64, ok bool) {
 	for {
 		wiped, n := x.wiped.Load(), x.pageOf(key)
-		if a, b, ok = page(*x.pages.chunks.Load(), n).search(key); ok {
-			return a, b &^ referenced, true
+		if s, a, b, ok = page(*x.pages.chunks.Load(), n).search(key); ok {
+			return s, a, b &^ referenced, true
 		}
 		if x.wiped.Load() == wiped && x.pageOf(key) == n {
-			return 0, 0, false
+			return nil, 0, 0, false
 		}
 	}
 }

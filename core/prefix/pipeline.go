@@ -31,10 +31,34 @@ type (
 
 // walk goes on along chain behind its first block, whose holder words are a and
 // b, until no slot is alive. It returns the number of leading blocks that the
-// slots still alive hold.
+// slots still alive hold. Where the blocks stood is remembered for the next chain.
 func (x *Index) walk(chain []Hash, h *Hits, a, b uint64) int {
+	h.hints.follow(x)
+	h.passed(a, b)
+	for at := 1; at < len(chain); {
+		for slots := h.hints.find(chain, at); slots != nil; slots = h.hints.find(chain, at) {
+			if n, more := x.compare(chain[at:at+batch], slots, h, at); !more {
+				return n
+			}
+			at += batch
+		}
+		if at == len(chain) {
+			break
+		}
+		end := h.hints.stretch(chain, at)
+		if n, more := x.search(chain[:end], at, h); !more {
+			return n
+		}
+		at = end
+	}
+	return len(chain)
+}
+
+// search is walk for the blocks of chain from at on, of which nothing is
+// remembered. more is false where no slot is alive after n blocks.
+func (x *Index) search(chain []Hash, at int, h *Hits) (n int, more bool) {
 	var p pipeline
-	rest := chain[1:]
+	rest := chain[at:]
 	x.seekTags(rest, &p.tags[0])
 	if len(rest) > batch {
 		x.seekTags(rest[batch:], &p.tags[1])
@@ -47,30 +71,49 @@ func (x *Index) walk(chain []Hash, h *Hits, a, b uint64) int {
 				x.seekTags(rest[2*batch:], &p.tags[k])
 			}
 		}
+		slots, base := &p.slots[k&1], len(chain)-len(rest)
 		part := rest[:min(len(rest), batch)]
-		base := len(chain) - len(rest)
-		slots := &p.slots[k&1]
-		for i, hash := range part {
-			s := slots[i&(batch-1)]
-			found := atomic.LoadUint64(&s[0]) == uint64(hash)
-			nextA, nextB := atomic.LoadUint64(&s[1]), atomic.LoadUint64(&s[2])&^referenced
-			if !found || atomic.LoadUint64(&s[0]) != uint64(hash) {
-				var ok bool
-				if nextA, nextB, ok = x.find(uint64(hash)); !ok {
-					return base + i
-				}
-			}
-			if nextA == a && nextB == b && nextA&inRow == 0 {
-				continue
-			}
-			a, b = nextA, nextB
-			if x.narrowHits(h, a, b, base+i); h.n == 0 {
-				return base + i
-			}
+		if n, more := x.compare(part, slots, h, base); !more {
+			return n, false
 		}
+		h.hints.keep(chain, base, slots)
 		rest = rest[len(part):]
 	}
-	return len(chain)
+	return len(chain), true
+}
+
+// compare ends the hits of alive slots that lack a block of part, whose blocks
+// should stand in slots; base blocks come before it. more is false where no slot
+// is alive after n blocks. A slot that was the wrong one is replaced.
+func (x *Index) compare(part []Hash, slots *slotBatch, h *Hits, base int) (n int, more bool) {
+	a, b := h.a, h.b
+	for i, hash := range part {
+		s := slots[i&(batch-1)]
+		if atomic.LoadUint64(&s[0]) == uint64(hash) && atomic.LoadUint64(&s[1]) == a &&
+			atomic.LoadUint64(&s[2])&^referenced == b && atomic.LoadUint64(&s[0]) == uint64(hash) {
+			continue // so are most: they have the holders of the one before
+		}
+		s, nextA, nextB, ok := x.read(s, uint64(hash))
+		if !ok {
+			return base + i, false
+		}
+		slots[i&(batch-1)] = s
+		if x.narrowHits(h, nextA, nextB, base+i); h.n == 0 {
+			return base + i, false
+		}
+		h.passed(nextA, nextB)
+		a, b = h.a, h.b
+	}
+	return 0, true
+}
+
+// read reads the holder words of a block that should stand in s, and where it
+// does stand.
+func (x *Index) read(s *slotMem, key uint64) (at *slotMem, a, b uint64, ok bool) {
+	if a, b, ok = s.read(key); ok {
+		return s, a, b &^ referenced, true
+	}
+	return x.find(key)
 }
 
 // seekTags is the first stage, of the first batch of chain.

@@ -29,6 +29,7 @@ type care struct {
 
 	// What follows is the goroutine's that tends.
 	last    time.Time // when the members were asked
+	round   time.Time // when those had answered
 	since   time.Time // beginning of this leadership, zero without one
 	heard   map[string]time.Time
 	nodes   map[string]NodeStatus
@@ -119,11 +120,10 @@ func (s *Store) wasRemoved(by string) {
 	if !s.home.joined.Load() || s.home.leaving.Load() {
 		return // it is still coming, or going
 	}
-	if s.cfg.Nonvoter {
-		s.log.Warn("the leader had given this gateway up; it joins again", "leader", by)
-		s.home.joined.Store(false)
-		return
-	}
+	// Also a gateway stops: what it knows may be of a history that the cluster has
+	// given up (see Recover), and what was applied cannot be taken back. Its owner
+	// opens another store, which begins from nothing.
+	s.log.Warn("the leader does not count this node as a member", "leader", by)
 	s.trip(ErrRemoved)
 }
 
@@ -234,6 +234,7 @@ func (s *Store) askAll(ctx context.Context, members []group.Member) {
 	}
 	all.Wait()
 	now := time.Now()
+	c.round = now
 	current := map[string]bool{}
 	for i, m := range members {
 		current[m.ID] = true
@@ -302,7 +303,11 @@ func (s *Store) moveMembers(ctx context.Context, g *groups, members []group.Memb
 func (s *Store) raiseLevel(ctx context.Context, g *groups, members []group.Member) error {
 	var levels []uint32
 	for _, m := range members {
-		levels = append(levels, s.care.nodes[m.ID].MaxLevel) // 0 where it has not answered
+		level := uint32(0) // whoever does not answer may be another binary by now
+		if s.care.heard[m.ID].Equal(s.care.round) {
+			level = s.care.nodes[m.ID].MaxLevel
+		}
+		levels = append(levels, level)
 	}
 	level, ok := member.Level(levels)
 	if !ok || level <= s.machine.FeatureLevel() {

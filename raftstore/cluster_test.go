@@ -64,7 +64,8 @@ func newYard(t *testing.T) *yard {
 // node makes a node that is not started.
 func (y *yard) node(id string, edit func(*Config)) *node {
 	n := &node{yard: y, cfg: Config{
-		Dir: filepath.Join(y.dirs, id), NodeID: id, Heartbeat: 150 * time.Millisecond, WriteDeadline: 10 * time.Second,
+		Dir: filepath.Join(y.dirs, id), NodeID: id, Heartbeat: 400 * time.Millisecond, Lease: 350 * time.Millisecond, WriteDeadline: 10 * time.Second,
+		pace:    pace{hello: 250 * time.Millisecond, answer: 2 * time.Second, lately: 3 * time.Second, twin: 400 * time.Millisecond},
 		Version: "test", Logger: testLog(id),
 	}}
 	if edit != nil {

@@ -63,6 +63,8 @@ type Config struct {
 	Prefix prefix.Options // of the prefix index
 	Tuning Tuning         // zero but in tests
 
+	pace pace // zero follows the heartbeat; tests hurry
+
 	Registry *measure.Registry // required
 	Logger   *slog.Logger      // nil discards
 	Clock    clock.Clock       // nil means the machine's

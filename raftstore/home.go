@@ -23,6 +23,8 @@ type home struct {
 	joined  atomic.Bool
 	leaving atomic.Bool
 
+	foreign map[string]bool // addresses of other clusters that were complained of
+
 	mu      sync.Mutex
 	promise promise
 }
@@ -105,10 +107,13 @@ func (s *Store) findHome() {
 func (s *Store) enter(answers []answer, cluster string) error {
 	clusters := map[string]bool{}
 	var established, fresh []*peer.Node
+	others := false // somebody else is to be joined, whether it answers or not
 	for _, a := range answers {
 		n := a.resp.GetNode()
+		self := n.GetId() == s.cfg.NodeID
+		others = others || !self
 		switch {
-		case a.err != nil || n.GetId() == s.cfg.NodeID:
+		case a.err != nil || self:
 		case n.GetClusterId() != "":
 			clusters[n.GetClusterId()] = true
 			established = append(established, n)
@@ -124,7 +129,7 @@ func (s *Store) enter(answers []answer, cluster string) error {
 	case s.cfg.Nonvoter:
 		return fmt.Errorf("waiting for a planner that answers%s", silences(answers))
 	}
-	err := s.foundTogether(fresh, cluster)
+	err := s.foundTogether(fresh, others, cluster)
 	if err != nil {
 		err = fmt.Errorf("%w%s", err, silences(answers))
 	}
@@ -154,11 +159,12 @@ func silences(answers []answer) string {
 }
 
 // foundTogether founds a cluster when all founders are there and this node is
-// the first of them by name. The others wait to be asked.
-func (s *Store) foundTogether(fresh []*peer.Node, cluster string) error {
+// the first of them by name. The others wait to be asked. A node that is to found
+// one alone does not if there are others to join.
+func (s *Store) foundTogether(fresh []*peer.Node, others bool, cluster string) error {
 	expect := max(s.cfg.BootstrapExpect, 1)
 	if expect == 1 {
-		if slices.ContainsFunc(s.cfg.Join, func(a string) bool { return a != s.cfg.Advertise }) {
+		if others {
 			return errors.New("waiting for a cluster to join")
 		}
 		return s.establish(cluster, []founder{{s.cfg.NodeID, s.cfg.Advertise}})

@@ -151,6 +151,18 @@ func TestPlannersJoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	y.members(g, "g n1+ n2+ n3+")
+	// One of an older release that cannot read the log stays outside.
+	old := y.node("old", func(c *Config) { c.Join, c.MaxLevel = []string{nodes[0].addr}, 1 }).mustStart("")
+	y.until("the old one says why it waits", func() bool { return strings.Contains(old.Ready().Error(), "upgrade it first") })
+	// A planner that leaves for ever leads until then, perhaps.
+	leads, _ := y.leader(nodes)
+	if err := leads.Leave(within(t, 20*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	y.until("it is gone", func() bool { return !isMember(g.groups.Load(), leads.cfg.NodeID) })
+	if err := leads.Fault(); err != nil {
+		t.Errorf("a node that leaves has a fault: %v", err)
+	}
 }
 
 // All nodes restart at once, each at a new address. One old acquaintance, or one

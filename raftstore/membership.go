@@ -280,6 +280,8 @@ func (s *Store) putHere(ctx context.Context, g *groups, m *peer.Member) error {
 		return nil
 	case !known && (!spoken || time.Since(met) > s.pace.lately || node.GetClusterId() == ""):
 		return fmt.Errorf("%w: %s does not answer: start it with the address of a member to join, and it comes in by itself", ErrRefused, m.GetId())
+	case spoken && !self && node.GetMaxLevel() < s.machine.FeatureLevel():
+		return tooOld(node, s.machine.FeatureLevel())
 	case m.GetVoter() && !self && spoken && !node.GetVoter():
 		return fmt.Errorf("%w: %s is a gateway, which keeps no log on disk and cannot vote", ErrRefused, m.GetId())
 	}
@@ -358,6 +360,9 @@ func (s *Store) admitHere(ctx context.Context, g *groups, caller string, m *peer
 	if node.GetClusterId() != "" {
 		return fmt.Errorf("%w: %q is in a cluster already", ErrRefused, caller)
 	}
+	if node.GetMaxLevel() < s.machine.FeatureLevel() {
+		return tooOld(node, s.machine.FeatureLevel())
+	}
 	index, members := g.core.Members()
 	if old, ok := memberOf(g, caller); ok && old.Voter {
 		if err := s.quorate(without(members, caller)); err != nil {
@@ -374,6 +379,11 @@ func (s *Store) admitHere(ctx context.Context, g *groups, caller string, m *peer
 		}
 	}
 	return nil
+}
+
+func tooOld(n *peer.Node, level uint32) error {
+	return fmt.Errorf("%w: %s is of release %s, which knows feature level %d at most, and the cluster is at %d: upgrade it first",
+		ErrRefused, n.GetId(), n.GetVersion(), n.GetMaxLevel(), level)
 }
 
 func membersOf(l changer) []group.Member {

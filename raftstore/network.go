@@ -245,7 +245,8 @@ func (s *Store) hear(answers []answer) (hints map[string]string) {
 			}
 		case errors.Is(a.err, ErrIDInUse):
 			s.trip(a.err)
-		case errors.Is(a.err, ErrOtherCluster):
+		case errors.Is(a.err, ErrOtherCluster) && !s.home.foreign[a.addr] && len(s.home.foreign) < maxHints:
+			s.home.foreign[a.addr] = true
 			s.log.Error("a peer is of another cluster; it is not spoken to", "addr", a.addr, "error", a.err)
 		}
 	}

@@ -65,7 +65,7 @@ func TestAsymmetricPartition(t *testing.T) {
 		id := "w" + strconv.Itoa(i)
 		for _, at := range nodes {
 			// A node may have to do without the leader; one of them reaches it.
-			if _, err := at.Propose(within(t, 3*time.Second), planner.RegisterWorker{Worker: worker(id, "a")}); err == nil {
+			if _, err := at.Propose(within(t, 10*time.Second), planner.RegisterWorker{Worker: worker(id, "a")}); err == nil {
 				break
 			} else if at == nodes[2] {
 				t.Fatalf("no node can change anything while %s does not reach %s: %v", n.cfg.NodeID, next.cfg.NodeID, err)

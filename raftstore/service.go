@@ -33,6 +33,11 @@ func (v service) Hello(ctx context.Context, req *peer.HelloRequest) (*peer.Hello
 	if ours := s.ClusterID(); ours != "" && n.GetClusterId() != "" && n.GetClusterId() != ours {
 		return nil, otherCluster(n.GetClusterId(), ours)
 	}
+	if err := s.Fault(); err != nil {
+		// It lives and takes no part: nobody is to count on it, and another run of
+		// it may take its place.
+		return nil, status.Errorf(codes.Unavailable, "%s has stopped: %v", s.cfg.NodeID, err)
+	}
 	if err := s.refuseTwin(ctx, n); err != nil {
 		return nil, status.Error(codes.AlreadyExists, err.Error())
 	}

@@ -1,0 +1,100 @@
+package meter_test
+
+import (
+	"bytes"
+	"context"
+	"testing"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+
+	"github.com/yardmaster/yardmaster/policies/meter"
+	"github.com/yardmaster/yardmaster/policies/module"
+	"github.com/yardmaster/yardmaster/policies/module/wattest"
+)
+
+// metered decodes and rewrites a module.
+func metered(t testing.TB, wasm []byte) []byte {
+	t.Helper()
+	m, err := module.Decode(wasm, module.Options{})
+	if err != nil {
+		t.Fatalf("decode: %v", err)
+	}
+	out, err := meter.Rewrite(m, meter.Options{Pages: 64})
+	if err != nil {
+		t.Fatalf("rewrite: %v", err)
+	}
+	return out
+}
+
+// instance runs a module that imports nothing.
+func instance(t testing.TB, config wazero.RuntimeConfig, wasm []byte) api.Module {
+	t.Helper()
+	ctx := context.Background()
+	r := wazero.NewRuntimeWithConfig(ctx, config)
+	t.Cleanup(func() {
+		if err := r.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	compiled, err := r.CompileModule(ctx, wasm)
+	if err != nil {
+		t.Fatalf("compile: %v", err)
+	}
+	in, err := r.InstantiateModule(ctx, compiled, wazero.NewModuleConfig().WithStartFunctions())
+	if err != nil {
+		t.Fatalf("instantiate: %v", err)
+	}
+	return in
+}
+
+// fuel is the global that counts.
+func fuel(t testing.TB, in api.Module) api.MutableGlobal {
+	t.Helper()
+	g, ok := in.ExportedGlobal(meter.Export).(api.MutableGlobal)
+	if !ok {
+		t.Fatalf("%s is not exported as a mutable global", meter.Export)
+	}
+	return g
+}
+
+func TestFuelStopsWhatDoesNotEnd(t *testing.T) {
+	const budget = 100_000
+	tests := []struct{ name, locals, code string }{
+		{"endless loop", "", "loop br 0 end"},
+		{"loop in a loop", "", "loop loop br 0 end br 0 end"},
+		{"loop by table", "", "loop i32.const 0 br_table 0 0 end"},
+		{"deep recursion", "", "call 0"},
+		{"exponential calls", "", "call 1 call 1"},
+		{"many fills", "", "loop i32.const 0 i32.const 0 i32.const 65536 memory.fill br 0 end"},
+		{"many copies", "", "loop i32.const 0 i32.const 0 i32.const 65536 memory.copy br 0 end"},
+		{"growing", "", "loop i32.const 1 memory.grow drop br 0 end"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m := wattest.New()
+			m.Memory(1, -1)
+			m.Export("f", module.KindFunc, m.Func("", tt.locals, tt.code))
+			m.Func("", "i32", "call 0")
+			in := instance(t, wazero.NewRuntimeConfigCompiler(), metered(t, m.Bytes()))
+			left := fuel(t, in)
+			left.Set(budget)
+			if _, err := in.ExportedFunction("f").Call(t.Context()); err == nil {
+				t.Fatal("it ended")
+			}
+			if got := int64(left.Get()); got >= 0 || got < -budget {
+				t.Errorf("fuel left is %d", got)
+			}
+		})
+	}
+}
+
+func TestTheSameModuleGivesTheSameBytes(t *testing.T) {
+	m := wattest.New()
+	m.Memory(1, 2)
+	m.Export("f", module.KindFunc, m.Func("i32 -> i32", "i64", "loop local.get 0 br_if 0 end local.get 0"))
+	a, b := metered(t, m.Bytes()), metered(t, m.Bytes())
+	if !bytes.Equal(a, b) {
+		t.Error("two rewrites differ")
+	}
+}

@@ -169,6 +169,11 @@ func TestAGatewaysCopyIsReplaced(t *testing.T) {
 	r.end = background(r.keep)
 	scriptedAt(t, "w1", planners[0].Addr())
 	waitFor(t, "the new copy follows", func() bool { return r.seen.Load() != first && len(r.View().Workers) == 2 })
+	if err := planners[0].store.RemoveMember(t.Context(), "g"); err != nil {
+		t.Fatal(err)
+	}
+	scriptedAt(t, "w2", planners[0].Addr())
+	waitFor(t, "given up, it comes back", func() bool { return len(r.View().Workers) == 3 })
 	r.close()
 	waitFor(t, "the gateway has left", func() bool { _, members := planners[0].store.Members(); return len(members) == 1 })
 }

@@ -120,7 +120,7 @@ func (r *replica) keep(ctx context.Context) {
 			r.log.Error("this gateway no longer follows the planners; it goes on with what it knows: start it again, rightly, when it suits", "err", err)
 			return
 		}
-		r.log.Error("this gateway's copy has stopped; it goes on with what it knows and fetches a new one", "in", pause, "err", err)
+		r.log.Warn("this gateway's copy has stopped; it goes on with what it knows and fetches a new one", "in", pause, "err", err)
 		select {
 		case <-ctx.Done():
 			return
@@ -146,7 +146,9 @@ func (r *replica) follow(ctx context.Context) error {
 		}
 		return err
 	}
-	r.seen.Store(store)
+	if before := r.seen.Swap(store); before != store {
+		r.log.Info("a new copy has taken over")
+	}
 	r.log.Info("the planners' view is here", "workers", len(store.View().Workers))
 	select {
 	case <-store.Faulted():

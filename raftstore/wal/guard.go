@@ -161,17 +161,35 @@ func (g *Guarded) write(what string, f func() error) error {
 		done <- f()
 	}()
 	deadline := g.Deadline()
-	timer := time.NewTimer(deadline)
-	defer timer.Stop()
-	select {
-	case err := <-done:
-		if err != nil {
-			return g.fail(fmt.Errorf("%w: %s: %w", ErrFailed, what, explain(err)))
-		}
-		return nil
-	case <-timer.C:
+	switch err := await(done, deadline, time.After); {
+	case errors.Is(err, errLate):
 		return g.fail(fmt.Errorf("%w: %s took longer than %v", ErrStalled, what, deadline))
+	case err != nil:
+		return g.fail(fmt.Errorf("%w: %s: %w", ErrFailed, what, explain(err)))
 	}
+	return nil
+}
+
+// errLate means that the time to wait was over.
+var errLate = errors.New("late")
+
+// waits is how many parts a deadline is waited for in.
+const waits = 8
+
+// await waits for what comes from done, or errLate when so much time has passed
+// for this process. A process that was stopped, with its whole machine perhaps,
+// finds all of its timers over when it goes on, and a write that no disk has
+// delayed not done yet. So the time is waited for part by part: a stop costs one
+// of them at most.
+func await(done <-chan error, deadline time.Duration, after func(time.Duration) <-chan time.Time) error {
+	for range waits {
+		select {
+		case err := <-done:
+			return err
+		case <-after(deadline / waits):
+		}
+	}
+	return errLate
 }
 
 func explain(err error) error {

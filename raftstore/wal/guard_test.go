@@ -85,6 +85,27 @@ func TestHungWriteEndsByTheDeadline(t *testing.T) {
 	})
 }
 
+// A process that was stopped finds its timers over, and its write not done yet.
+func TestStoppedProcessIsNoHungDisk(t *testing.T) {
+	over := make(chan time.Time)
+	close(over)
+	for range 100 {
+		done := make(chan error, 1)
+		stopped := false
+		after := func(time.Duration) <-chan time.Time {
+			if stopped { // it goes on, and so does the write
+				done <- nil
+				return nil
+			}
+			stopped = true
+			return over
+		}
+		if err := await(done, time.Second, after); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestFailedWriteEndsTheStoresUse(t *testing.T) {
 	full := &os.PathError{Op: "write", Path: "1.wal", Err: unix.ENOSPC}
 	sick := &sickStore{Store: Memory(), err: full}

@@ -55,6 +55,12 @@ e2e: model ## the system tests alone
 soak: model ## the long form of the tests that kill things
 	YARDMASTER_SOAK=1 go test -timeout 30m -count 1 -run 'Kill' -v ./cmd/internal/e2e/...
 
+# SEED=n runs one again; the runs print theirs.
+.PHONY: sim
+sim: ## the long runs of clusters while everything goes wrong
+	YARDMASTER_SIM=1 go test -timeout 60m -count 1 -run 'TestNemesis' -v ./raftstore/nemesis
+	YARDMASTER_SIM=1 go test -timeout 60m -count 1 -run 'TestPlannersKilled|TestLeaderStopped|TestSyncFails|TestDiskFull' -v ./cmd/internal/e2e
+
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME
 	@grep -rHoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sed -E 's|^\./(.*)/[^/]+:func (.*)$$|\1 \2|' | sort -u | \

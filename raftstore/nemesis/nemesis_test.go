@@ -85,7 +85,7 @@ func (r run) play(t *testing.T, seed uint64) {
 	}
 	enough()
 	users.Wait()
-	r.verdict(ctx, j, c, workers)
+	r.verdict(ctx, n, j, c, workers)
 	stats := c.log.Stats()
 	t.Logf("%d objects, %d operations, %d of unknown outcome, %d frames, %d digests", stats.Objects, stats.Operations, stats.Unknown, told.Load(), j.compared())
 }
@@ -106,8 +106,9 @@ func (r run) torment(ctx context.Context, n *nemesis) {
 }
 
 // verdict judges a cluster that is healed and at rest.
-func (r run) verdict(ctx context.Context, j *judge, c *clients, workers []*worker) {
+func (r run) verdict(ctx context.Context, n *nemesis, j *judge, c *clients, workers []*worker) {
 	list := j.yard.all()
+	n.heal(ctx) // whoever stopped since
 	j.yard.ready(ctx, list)
 	var all sync.WaitGroup
 	for _, w := range workers {
@@ -141,6 +142,9 @@ func longRun(t *testing.T, planners int) {
 	}
 	seed := seedOf(t)
 	run{planners: planners, gateways: 2, actions: actions, each: true}.play(t, seed)
+	if t.Failed() {
+		return
+	}
 	run{planners: planners, gateways: 2, actions: actions, length: length(t)}.play(t, seed+1)
 }
 

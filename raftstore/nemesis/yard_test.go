@@ -89,6 +89,10 @@ func (y *yard) planner(id string) *node {
 	return n
 }
 
+// writeDeadline is when a disk counts as hung. The machine's own may be slow while
+// other tests run.
+const writeDeadline = 3 * time.Second
+
 // trailing is how many entries stay behind a snapshot: few, so that whoever was
 // away needs one.
 const trailing = 200
@@ -108,7 +112,8 @@ func (y *yard) node(id string) *node {
 	n := &node{yard: y, id: id, disk: newDisk()}
 	n.cfg = raftstore.Config{
 		NodeID: id, Heartbeat: 300 * time.Millisecond, ReapAfter: 5 * time.Second, Version: "test",
-		Prefix: prefix.Options{Budget: 64 << 20}, Logger: y.log.With("on", id),
+		WriteDeadline: writeDeadline,
+		Prefix:        prefix.Options{Budget: 64 << 20}, Logger: y.log.With("on", id),
 	}
 	y.nodes[id] = n
 	return n

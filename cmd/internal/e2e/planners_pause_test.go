@@ -1,0 +1,114 @@
+package e2e
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/yardmaster/yardmaster/core/planner"
+	"github.com/yardmaster/yardmaster/raftstore/peer"
+)
+
+// TestLeaderStopped stops the leader for longer than its lease and lets it go
+// on. Until then it takes itself for the leader, and questions wait at its
+// sockets: none may get an answer that is older than what was acknowledged by
+// others before it was asked.
+func TestLeaderStopped(t *testing.T) {
+	c := startCluster(t, nil)
+	stop := c.use(t)
+	c.works(t)
+	rounds := 1
+	if simulated() {
+		rounds = 10
+	}
+	for range rounds {
+		c.stopLeader(t)
+	}
+	stop()
+	c.verdict(t)
+}
+
+func (c *cluster) stopLeader(t *testing.T) {
+	t.Helper()
+	old := c.leader(t)
+	m := c.members[1]
+	pool := peer.NewPool(m.Port)
+	defer pool.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	named := metadata.AppendToOutgoingContext(ctx, "ym-cluster", m.ClusterID())
+	asked, err := pool.Client(ctx, old.ID, old.Peer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var floor atomic.Uint64 // acknowledged so far
+	var answers, stale atomic.Int64
+	ask := func() {
+		least := floor.Load()
+		resp, err := asked.ReadIndex(named, &peer.ReadIndexRequest{Group: peer.Group_GROUP_CORE})
+		if err != nil || resp.GetVerdict() != peer.Verdict_VERDICT_DONE {
+			return
+		}
+		answers.Add(1)
+		if resp.GetIndex() < least {
+			stale.Add(1)
+			t.Errorf("%s answers a linearizable read with entry %d, and %d was acknowledged before", old.ID, resp.GetIndex(), least)
+		}
+	}
+	ask()
+	if answers.Load() != 1 {
+		t.Fatal("the leader does not answer reads")
+	}
+	term := c.coreTerm(t, old.ID)
+	old.Signal(syscall.SIGSTOP)
+	defer old.Signal(syscall.SIGCONT)
+	resume := time.Now().Add(3 * time.Second)
+	var waiting sync.WaitGroup
+	for time.Now().Before(resume) {
+		res, err := m.Propose(ctx, planner.SetRegister{Key: "floor", Value: []byte("x")})
+		if err != nil {
+			t.Fatalf("nobody takes over: %v", err)
+		}
+		floor.Store(res.Version)
+		waiting.Go(ask)
+		time.Sleep(50 * time.Millisecond)
+	}
+	old.Signal(syscall.SIGCONT)
+	for range 100 {
+		waiting.Go(ask)
+		time.Sleep(5 * time.Millisecond)
+	}
+	waiting.Wait()
+	defer func() {
+		if t.Failed() {
+			c.tell(t)
+		}
+	}()
+	eventually(t, old.ID+" knows that it leads no more", func() bool { return c.coreTerm(t, old.ID) > term })
+	t.Logf("%s stood still: %d answers, %d stale", old.ID, answers.Load(), stale.Load())
+}
+
+// coreTerm is the term of the group core that a node says it is in.
+func (c *cluster) coreTerm(t *testing.T, id string) uint64 {
+	for _, m := range c.members[1].ClusterStatus(t.Context()).Members {
+		if m.ID == id {
+			return m.Node.Core.Term
+		}
+	}
+	return 0
+}
+
+// tell logs where everybody stands.
+func (c *cluster) tell(t *testing.T) {
+	for _, m := range c.members[1].ClusterStatus(t.Context()).Members {
+		t.Logf("%s: %+v; %s", m.ID, m.Node.Core, m.Error)
+	}
+	for _, n := range c.Nodes {
+		t.Logf("%s said: %s", n.ID, n.LastWords())
+	}
+}

@@ -166,6 +166,9 @@ func withoutUnseen(ops []porcupine.Operation) []porcupine.Operation {
 		default:
 			versions[got.Version] = true
 		}
+		if !got.Conflict { // of a swap that was done, or may have been; else 0
+			odd = append(odd, op.Want)
+		}
 	}
 	for _, v := range odd {
 		if !versions[v] {

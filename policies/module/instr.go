@@ -140,11 +140,19 @@ func (r *reader) instr(in *Instr, labels int) *opInfo {
 }
 
 // prefixed reads the second part of an opcode; above is what lies beyond 255.
+//
+// The number must be as short as it can be. wazero takes the first byte behind
+// 0xFD for the whole of it, and what follows for an instruction of its own: that
+// of 128 and above is 0x01, which happens to be nop. Longer numbers would be one
+// instruction to us and others to it, out of the meter's sight.
 func (r *reader) prefixed(at int, first Op, above string) Op {
+	start := r.pos
 	n := r.u32()
 	switch {
-	case n <= 0xff:
+	case n <= 0xff && (r.pos-start == 1 || r.pos-start == 2 && n >= 0x80):
 		return first + Op(n)
+	case n <= 0xff:
+		r.failf(ErrFeature, at, "the instruction %d behind the prefix %#x takes %d bytes for its number; use the shortest encoding", n, r.b[at], r.pos-start)
 	case above != "" && n <= 0x1ff:
 		r.foreign(at, above)
 	default:

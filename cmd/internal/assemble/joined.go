@@ -205,7 +205,7 @@ func (r *replica) operate(d *dispatch.Dispatcher) bool {
 
 // leaveTime bounds how long a gateway tries to tell the planners that it goes. They
 // would find out by themselves.
-const leaveTime = 2 * time.Second
+const leaveTime = time.Second
 
 // close leaves the cluster and ends the node.
 func (r *replica) close() {

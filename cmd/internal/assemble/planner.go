@@ -269,8 +269,9 @@ func (p *Planner) operate(d *dispatch.Dispatcher) bool {
 // that come to be. What it knows can still be read.
 func (p *Planner) Failed() <-chan error { return p.failed }
 
-// handOver is how much of a planner's last moments may go to finding a successor.
-const handOver = 2 * time.Second
+// handOver is how much of a planner's last moments may go to finding a successor,
+// which takes milliseconds when there is one. The store tries once more.
+const handOver = 500 * time.Millisecond
 
 // Close ends the planner within ctx. One that leads others hands leadership on
 // first.

@@ -143,6 +143,21 @@ func (d *directory) found(clusterID string, founders []founder) error {
 	return nil
 }
 
+// complete is an error when a node that was a member has lost the log of a group:
+// what it voted for and acknowledged is gone, and it must not go on as the same
+// voter.
+func (d *directory) complete() error {
+	if d == nil || !d.id.Joined {
+		return nil
+	}
+	for _, group := range []string{"core", "prefix"} {
+		if entries, err := os.ReadDir(d.join(group, "wal")); err != nil || len(entries) == 0 {
+			return fmt.Errorf("%w: the log of group %s is gone; start with an empty directory to join again", ErrDamaged, group)
+		}
+	}
+	return nil
+}
+
 // markJoined notes that the node has become a member.
 func (d *directory) markJoined() error {
 	if d.id.Joined {

@@ -20,10 +20,10 @@ func (s *Store) AddMember(ctx context.Context, m Member) error {
 	})
 }
 
-// RemoveMember takes a node out of the cluster, dead or alive. A planner that is
-// removed says so and stops; to join again it has to start with an empty
-// directory. A gateway comes back by itself while it runs. Errors wrap
-// ErrUnknownMember, ErrRefused, ErrNoLeader or ErrAmbiguous.
+// RemoveMember takes a node out of the cluster, dead or alive. One that runs has
+// the fault ErrRemoved then; to join again a planner has to start with an empty
+// directory. Errors wrap ErrUnknownMember, ErrRefused, ErrNoLeader or
+// ErrAmbiguous.
 func (s *Store) RemoveMember(ctx context.Context, id string) error {
 	err := s.change(ctx, &peer.ChangeRequest{Group: peer.Group_GROUP_CORE, Change: &peer.ChangeRequest_Remove{Remove: id}})
 	if errors.Is(err, ErrAmbiguous) && errors.Is(err, ErrUnknownMember) {

@@ -105,6 +105,9 @@ func (s *Store) settle(clusterID string, founders []founder) error {
 // openGroups starts the node's part in both groups. Founders bootstrap a group
 // that is empty.
 func (s *Store) openGroups(ctx context.Context, founders []founder) error {
+	if err := s.dir.complete(); err != nil {
+		return err
+	}
 	core, err := openGroup(ctx, s, groupConfig{
 		name: "core", proto: transport.ProtoCore, founders: founders, onLead: s.onLead,
 		snapshotEvery: 2 * time.Minute, snapshotEntries: 8192, trailing: 10_240,

@@ -161,3 +161,32 @@ func increment(ctx context.Context, n *node, key string, stop <-chan struct{}) (
 		}
 	}
 }
+
+// A gateway that the planners gave up while it could not be heard goes on with
+// what it knows, learns that it was, and stops; another run of it comes in.
+func TestGatewayIsGivenUp(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	y.net = faultnet.New(3)
+	one := y.voters(1, func(c *Config) { c.ReapAfter = time.Second })[0]
+	g := y.node("g", func(c *Config) { c.Dir, c.Nonvoter, c.Join = "", true, []string{one.addr} }).mustStart("")
+	y.ready(g)
+	propose(t, one, "w1")
+	y.sees(g, "w1")
+	y.net.Isolate("g")
+	y.until("the gateway is given up", func() bool { return !isMember(one.groups.Load(), "g") })
+	propose(t, one, "w2")
+	if err := errors.Join(g.Ready(), g.Fault()); err != nil || g.View().Find("w1") < 0 {
+		t.Errorf("alone: %v, %+v", err, g.View().Workers)
+	}
+	y.net.Heal()
+	y.until("it learns that it was", func() bool { return errors.Is(g.Fault(), ErrRemoved) })
+	if g.Ready() != nil || g.View().Find("w1") < 0 {
+		t.Error("what it knew is gone")
+	}
+	g.stop()
+	g.mustStart("")
+	y.ready(g)
+	y.sees(g, "w2")
+	y.members(one, "g n1+")
+}

@@ -92,7 +92,7 @@ func recoverDir(c RecoverConfig) (out Recovery, err error) {
 // directory does not have yet its founders.
 func (c *RecoverConfig) recoverGroups(dir *directory, out Recovery) (Recovery, error) {
 	id := dir.id
-	id.Format, id.Joined, id.Founders = format, true, nil
+	id.Format, id.Joined, id.Founders = format, false, nil
 	for _, v := range out.Voters {
 		id.Founders = append(id.Founders, founder{v.ID, v.Addr})
 	}

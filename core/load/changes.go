@@ -132,9 +132,10 @@ func (c *Changes) drain(read func(*Slot)) {
 	}
 }
 
-// changed puts the slot on the list of those to read. It is called after the
-// numbers were changed.
+// changed makes the slot's own numbers read again, here and, by way of the list,
+// for the leader. It is called after they were changed.
 func (s *Slot) changed() {
+	s.renew()
 	c := s.mark.changes
 	if c == nil || !c.open.Load() || s.mark.listed.Load() || !s.mark.listed.CompareAndSwap(false, true) {
 		return

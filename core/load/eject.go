@@ -34,6 +34,7 @@ func (s *Slot) Eject(now time.Time, b Backoff) bool {
 		return false
 	}
 	s.ejected.failures.Add(1)
+	s.renew()
 	return true
 }
 

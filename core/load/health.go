@@ -81,6 +81,7 @@ func (s *Slot) Refused(now time.Time) {
 		wait = first << n
 	}
 	s.health.refused.Store(now.Add(wait).UnixNano())
+	s.renew()
 }
 
 // Refusing reports whether the incarnation refused a moment ago.
@@ -160,6 +161,7 @@ func (s *Slot) Doubt(now time.Time) {
 	if h.doubted.CompareAndSwap(false, true) {
 		h.doubts.Inc()
 	}
+	s.renew()
 }
 
 // promptTime is the longest that the queued prompts may take.
@@ -199,6 +201,7 @@ type Vigil struct {
 func (s *Slot) Watch(now time.Time, prompt unit.Tokens) Vigil {
 	if s.health.watched.Add(1) == 1 {
 		s.health.sign.Store(now.UnixNano())
+		s.renew()
 	}
 	return Vigil{slot: s, began: now, prompt: prompt}
 }
@@ -235,6 +238,7 @@ func (v *Vigil) Unblock(now time.Time) {
 	// The time that the reader took is no silence of the worker's.
 	v.slot.health.sign.Store(now.UnixNano())
 	v.count(1)
+	v.slot.renew()
 }
 
 func (v *Vigil) count(by int64) {

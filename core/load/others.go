@@ -128,6 +128,7 @@ func (m *mirror) follow(view *fleet.View) {
 func (m *mirror) tell(s *Slot, c Counts) {
 	m.others += int64(c.Prefill) + int64(c.Decode) - int64(s.Others())
 	s.others.set(c)
+	s.renew()
 }
 
 func (m *mirror) saw(s *Slot, c Counts) {
@@ -136,6 +137,7 @@ func (m *mirror) saw(s *Slot, c Counts) {
 	s.seen.requests.Store(requests)
 	s.seen.prompt.Store(int64(c.Prompt))
 	s.seen.context.Store(int64(c.Context))
+	s.renew()
 }
 
 // alike is Columns.alike anew: by what all had when the leader told. Others count

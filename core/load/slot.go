@@ -32,7 +32,7 @@ func (p Phase) String() string { return [...]string{"prefill", "decode"}[p] }
 // Slot is what this gateway has going on with one incarnation, and what others
 // have as far as known. It is safe for concurrent use.
 type Slot struct {
-	// What every decision reads comes first, in as few cache lines as can be.
+	// What a decision reads comes first, in as few cache lines as can be.
 	requests [phases]atomic.Int64
 	prompt   atomic.Int64  // tokens of prompts not computed yet
 	context  atomic.Int64  // tokens of KV that requests in flight added
@@ -42,6 +42,7 @@ type Slot struct {
 	seen     seen
 	ejected  ejection
 	health   health
+	version  *atomic.Uint32 // see renew; nil in a slot without a table
 	Key      Key
 	gauges   [phases]measure.Gauge
 	mark     mark
@@ -143,10 +144,15 @@ func (s *Slot) Assigned() float64 { return math.Float64frombits(s.assigned.Load(
 
 // Assign adds work that the worker is given, and Fade makes what it was given
 // before count less, by a factor in [0, 1]. Both are for one goroutine at a time.
-func (s *Slot) Assign(tokens float64) { s.assigned.Store(math.Float64bits(s.Assigned() + tokens)) }
+func (s *Slot) Assign(tokens float64) { s.assign(s.Assigned() + tokens) }
 
 // Fade is described at Assign.
-func (s *Slot) Fade(by float64) { s.assigned.Store(math.Float64bits(s.Assigned() * by)) }
+func (s *Slot) Fade(by float64) { s.assign(s.Assigned() * by) }
+
+func (s *Slot) assign(tokens float64) {
+	s.assigned.Store(math.Float64bits(tokens))
+	s.renew()
+}
 
 // heard is what a worker last said of its load, with what gateways had on it at
 // that moment.
@@ -166,15 +172,20 @@ func (s *Slot) Hear(at time.Time, requests float64) {
 	if ns := at.UnixNano(); ns > s.heard.at.Load() {
 		s.heard.at.Store(ns)
 		known := int64(s.InFlight() + s.Others())
-		s.heard.foreign.Store(max(int64(min(requests, 1<<30))-known, 0))
+		s.foreign(max(int64(min(requests, 1<<30))-known, 0))
 	}
 }
 
 // Unheard says that the worker's word is no longer to be had: nothing counts as
 // foreign until the next, beside what other gateways tell.
 func (s *Slot) Unheard() {
-	if s.heard.foreign.Load() != 0 {
-		s.heard.foreign.Store(0)
+	s.foreign(0)
+}
+
+func (s *Slot) foreign(requests int64) {
+	if s.heard.foreign.Load() != requests {
+		s.heard.foreign.Store(requests)
+		s.renew()
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 type Columns struct {
 	View  *fleet.View
 	Slots []*Slot
+
+	versions []*atomic.Uint32 // of the slots
 }
 
 // Table holds the slots. It is safe for concurrent use.
@@ -26,9 +28,10 @@ type Table struct {
 	current  atomic.Pointer[Columns]
 	changes  *Changes
 
-	mu     sync.Mutex
-	slots  map[Key]*Slot
-	others mirror
+	mu       sync.Mutex
+	slots    map[Key]*Slot
+	others   mirror
+	versions versions
 }
 
 // NewTable makes an empty table that shows its counts in registry.
@@ -47,12 +50,14 @@ func (t *Table) Columns(view *fleet.View) *Columns {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := &Columns{View: view, Slots: make([]*Slot, len(view.Workers))}
+	n := len(view.Workers)
+	c := &Columns{View: view, Slots: make([]*Slot, n), versions: make([]*atomic.Uint32, n)}
 	live := make(map[Key]bool, len(view.Workers))
 	for i := range view.Workers {
 		key := Key{view.Workers[i].ID, view.Workers[i].Epoch}
 		live[key] = true
 		c.Slots[i] = t.slot(key, &view.Workers[i])
+		c.versions[i] = c.Slots[i].version
 	}
 	if old := t.current.Load(); old != nil && old.View.Index > view.Index {
 		return c // a late reader of an older view decides nothing for the others
@@ -73,7 +78,7 @@ func (t *Table) Columns(view *fleet.View) *Columns {
 func (t *Table) slot(key Key, w *fleet.Worker) *Slot {
 	s := t.slots[key]
 	if s == nil {
-		s = &Slot{Key: key}
+		s = &Slot{Key: key, version: t.versions.next()}
 		s.health.patience = t.Patience
 		if w.Role != fleet.RolePrefill { // whose queue is a matter of time, not of places
 			s.health.limit = limitOf(w.Capacity.MaxRunning)

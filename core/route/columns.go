@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/yardmaster/yardmaster/core/fleet"
-	"github.com/yardmaster/yardmaster/core/load"
 	"github.com/yardmaster/yardmaster/core/unit"
 )
 
@@ -26,13 +25,14 @@ type Columns struct {
 	Siblings []float64 // Requests that share half the hit or more, by InFlight's part; 0 where Requests is below fewSiblings
 	Share    []float64 // work given lately, over the candidates' mean; 0 when none got any
 
-	loads       load.Loads
 	base        []float64 // Active as far as the worker itself said
 	context     []float64 // tokens of KV that gateways' requests added
 	blockTokens float64
 	hits        []float64 // Hit's memory
 	active      []float64 // Active's memory
 	sharing     []float64 // Siblings's memory
+	shares      []float64 // Share's memory
+	rates       rates
 	own         owned
 	scratch     []float64 // of Blend
 }
@@ -42,7 +42,7 @@ type Columns struct {
 type owned struct {
 	worker []int32
 	key    []uint64
-	floats [5][]float64
+	floats [10][]float64
 }
 
 // fewSiblings is how many requests in flight it takes for siblings to matter.
@@ -53,8 +53,8 @@ const fewSiblings = 4
 func (c *Columns) fill(s *roster, l *lookup, out []int32, needs needs) {
 	c.Worker, c.Key = s.workers, s.key
 	c.Running, c.Waiting, c.Rate, c.base, c.Capacity = s.running, s.waiting, s.rate, s.active, s.capacity
-	c.InFlight, c.Requests, c.Queued = c.loads.InFlight, c.loads.Requests, c.loads.Queued
-	c.context, c.Share = c.loads.Context, c.loads.Assigned
+	c.InFlight, c.Requests, c.Queued = s.loads.InFlight, s.loads.Requests, s.loads.Queued
+	c.context, c.Share, c.rates = s.loads.Context, s.loads.Assigned, s.rates
 	c.hits = sized(c.hits, len(s.workers))
 	c.Hit = c.hits
 	l.fill(s, c.Hit)
@@ -79,12 +79,41 @@ func sized(s []float64, n int) []float64 { return slices.Grow(s[:0], n)[:n] }
 // squeeze takes the places in out from every column.
 func (c *Columns) squeeze(out []int32) {
 	c.Worker, c.Key = without(&c.own.worker, c.Worker, out), without(&c.own.key, c.Key, out)
-	for k, column := range [...]*[]float64{&c.Running, &c.Waiting, &c.Rate, &c.base, &c.Capacity} {
+	for k, column := range [...]*[]float64{
+		&c.Running, &c.Waiting, &c.Rate, &c.base, &c.Capacity,
+		&c.InFlight, &c.Requests, &c.Queued, &c.context, &c.Share,
+	} {
 		*column = without(&c.own.floats[k], *column, out)
 	}
-	for _, column := range [...]*[]float64{&c.InFlight, &c.Requests, &c.Queued, &c.context, &c.Share, &c.Hit} {
-		*column = without(column, *column, out)
+	c.Hit = without(&c.hits, c.Hit, out)
+	c.rates = ratesOf(c.Rate)
+}
+
+// rates are what is asked of all rates that are known.
+type rates struct {
+	mean, peak float64 // tokens/s; 0 where none is known
+	equal      bool    // each is the mean
+	surveyed   bool
+}
+
+func ratesOf(column []float64) rates {
+	r, known := rates{surveyed: true, equal: true}, 0
+	for _, v := range column {
+		if v > 0 {
+			r.mean += v
+			r.peak = max(r.peak, v)
+			known++
+		}
 	}
+	if known > 0 {
+		r.mean /= float64(known)
+	}
+	for _, v := range column {
+		if v > 0 && v != r.mean {
+			r.equal = false
+		}
+	}
+	return r
 }
 
 // siblings fills that column.
@@ -94,11 +123,14 @@ func (c *Columns) siblings(l *lookup) {
 	c.Siblings = c.sharing
 	siblings, requests, hit, key := c.Siblings[:n], c.Requests[:n], c.Hit[:n], c.Key[:n]
 	for k, own := range c.InFlight[:n] {
-		siblings[k] = 0
-		if all := requests[k]; own > 0 && all >= fewSiblings && hit[k] > 0 {
-			mine := float64(l.crowd.of(l.chain, int(hit[k]*l.perToken), key[k]))
-			siblings[k] = mine * all / own // others' requests are taken to be like these
+		var mine float64
+		if all := requests[k]; all >= fewSiblings && own > 0 && hit[k] > 0 {
+			mine = float64(l.crowd.of(l.chain, int(hit[k]*l.perToken), key[k]))
+			if all != own {
+				mine = mine * all / own // others' requests are taken to be like these
+			}
 		}
+		siblings[k] = mine
 	}
 }
 
@@ -113,13 +145,16 @@ func (c *Columns) share() {
 		a += v
 	}
 	sum := a + b + (d + e)
+	given := c.Share
+	c.shares = sized(c.shares, len(given))
+	c.Share = c.shares
 	if sum <= 0 {
-		clear(c.Share)
+		clear(c.shares)
 		return
 	}
-	scale := float64(len(c.Share)) / sum
-	for k := range c.Share {
-		c.Share[k] *= scale
+	scale, shares := float64(len(given))/sum, c.shares[:len(given)]
+	for k, v := range given {
+		shares[k] = v * scale
 	}
 }
 

@@ -2,12 +2,14 @@ package route
 
 import (
 	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/load"
 	"github.com/yardmaster/yardmaster/core/prefix"
 )
 
 // roster is the facts of those workers of a model that can do one kind of work,
 // as columns. They stand until a source publishes something new: a decision
-// takes them as they are.
+// takes them as they are. The loads stand beside them, since a reading is of the
+// same workers as the one before.
 type roster struct {
 	workers []int32 // places in View.Workers, rising
 	key     []uint64
@@ -16,7 +18,9 @@ type roster struct {
 	trust   []float64
 
 	running, waiting, rate, active, capacity []float64
+	rates                                    rates
 
+	loads    load.Loads
 	events   bool    // every source is fromEvents
 	draining []int32 // workers that would be here if they were not draining
 	version  uint64  // of the facts
@@ -64,6 +68,7 @@ func (s *roster) fill(all []facts, workers []int32, kind int) {
 			*column = append(*column, v)
 		}
 	}
+	s.rates = ratesOf(s.rate)
 }
 
 // floats are the columns of numbers, in the order in which facts have them.

@@ -209,7 +209,7 @@ func (r *Router) choose(kind int, q *Query, lined *load.Columns, server int, any
 	p := &r.phases[kind]
 	p.asked = true
 	s := r.aligned.roster(q.Model, kind)
-	lined.Read(s.workers, q.Now, &p.columns.loads)
+	lined.Read(s.workers, q.Now, &s.loads)
 	p.exclude(s, q, lined, r.aligned.pairing(server), anyway)
 	p.columns.fill(s, &r.lookup, p.out, r.needs)
 	n := len(p.columns.Worker)
@@ -249,7 +249,7 @@ func (p *phase) exclude(s *roster, q *Query, lined *load.Columns, pairs pairing,
 			p.vetoed = append(p.vetoed, veto{i, VetoDraining})
 		}
 	}
-	passed := p.columns.loads.Passed
+	passed := s.loads.Passed
 	if anyway {
 		passed = nil
 	}

@@ -71,73 +71,77 @@ func (p Sticky) withDefaults() Sticky {
 func (p Sticky) Score(q *Query, c *Columns, cost []float64) {
 	p = p.withDefaults()
 	n := max(float64(q.Prompt), 1)
-	idlest, mean, peak := survey(c)
+	known := c.rates
+	if !known.surveyed {
+		known = ratesOf(c.Rate)
+	}
+	crowds := p.crowds(c.Requests)
 	longest := 0.0
 	for i, h := range c.Hit {
-		if h > longest && !p.crowded(c, i, idlest) {
+		if h > longest && !crowds.at(c, i) {
 			longest = h
 		}
 	}
+	peak := known.peak
 	if peak == 0 {
 		peak = usualRate
 	}
-	tau := peak * p.MaxWait.Seconds()
-	few := idlest + p.Crowd // below it none is crowded
-	hit, queued, requests := c.Hit[:len(cost)], c.Queued[:len(cost)], c.Requests[:len(cost)]
-	rates, share := c.Rate[:len(cost)], c.Share[:len(cost)]
-	for i := range cost {
-		h := hit[i]
+	// One thing at a time: what a loop needs fits in registers then.
+	p.weigh(c, cost, n, longest, peak*p.MaxWait.Seconds())
+	if !known.equal {
+		for i, rate := range c.Rate[:len(cost)] {
+			if rate > 0 && rate != known.mean {
+				cost[i] *= known.mean / rate
+			}
+		}
+	}
+	for i, r := range c.Requests[:len(cost)] {
+		if r >= crowds.few && crowds.at(c, i) {
+			cost[i] += behind
+		}
+	}
+}
+
+// weigh writes the costs where all are equally fast and none is crowded.
+func (p Sticky) weigh(c *Columns, cost []float64, n, longest, tau float64) {
+	hold, each, balance := p.Hold, p.RequestTokens, p.Balance
+	queued, requests, share := c.Queued[:len(cost)], c.Requests[:len(cost)], c.Share[:len(cost)]
+	for i, h := range c.Hit[:len(cost)] {
 		if h > longest {
 			h = longest
 		}
-		again := p.Hold * (longest - h)
+		again := hold * (longest - h)
 		if again > tau {
 			again = tau
 		}
 		gain := n - h
-		if gain > p.Balance {
-			gain = p.Balance
+		if gain > balance {
+			gain = balance
 		}
-		v := queued[i] + p.RequestTokens*requests[i] + n - longest + again + gain*share[i]
-		if rate := rates[i]; rate > 0 && rate != mean {
-			v *= mean / rate
-		}
-		if requests[i] >= few && p.crowded(c, i, idlest) {
-			v += behind
-		}
-		cost[i] = v
+		cost[i] = queued[i] + each*requests[i] + n - longest + again + gain*share[i]
 	}
 }
 
 // behind is more than any cost of a worker that is not crowded.
 const behind = 1e12
 
-// crowded reports whether candidate i should take no more of this prefix while
-// there are others.
-func (p Sticky) crowded(c *Columns, i int, idlest float64) bool {
-	r := c.Requests[i]
-	return r >= idlest+p.Crowd && (2*c.Siblings[i] >= r || r > 4*(idlest+4))
-}
+// crowds says who is crowded: whoever has few requests or more, if half of them
+// share the prefix or if they are more than many.
+type crowds struct{ few, many float64 }
 
-// survey finds the fewest requests, and the mean and the highest of the known
-// rates; 0 when none is.
-func survey(c *Columns) (idlest, mean, peak float64) {
-	idlest = math.Inf(1)
-	known := 0
-	for i, r := range c.Requests {
+func (p Sticky) crowds(requests []float64) crowds {
+	idlest := math.Inf(1)
+	for _, r := range requests {
 		if r < idlest {
 			idlest = r
 		}
-		if v := c.Rate[i]; v > 0 {
-			mean += v
-			known++
-			if v > peak {
-				peak = v
-			}
-		}
 	}
-	if known > 0 {
-		mean /= float64(known)
-	}
-	return idlest, mean, peak
+	return crowds{idlest + p.Crowd, 4 * (idlest + 4)}
+}
+
+// at reports whether candidate i should take no more of this prefix while there
+// are others.
+func (w crowds) at(c *Columns, i int) bool {
+	r := c.Requests[i]
+	return r >= w.few && (2*c.Siblings[i] >= r || r > w.many)
 }

@@ -40,13 +40,15 @@ func (m *hints) find(chain []Hash, at int) *slotBatch {
 		return nil
 	}
 	last := chain[end-1]
-	set := int(last%hintSets) * hintWays
-	for way := range hintWays {
-		if m.last[set+way] == last && last != 0 {
-			return &m.lines[set+way]
-		}
+	line := last % hintSets * hintWays
+	second := line + 1
+	if m.last[second] == last {
+		line = second // a move, not a jump: which of the two it is nobody could guess
 	}
-	return nil
+	if m.last[line] != last || last == 0 {
+		return nil
+	}
+	return &m.lines[line]
 }
 
 // stretch is the end of the run of blocks from at on that find finds nothing of.
@@ -62,8 +64,8 @@ func (m *hints) stretch(chain []Hash, at int) int {
 	return len(chain)
 }
 
-// keep remembers slots for the whole batch that begins at block at of chain. The
-// two lines of a set are overwritten in turn.
+// keep remembers slots for the batch that begins at block at of chain, if it is
+// whole. The two lines of a set are overwritten in turn.
 func (m *hints) keep(chain []Hash, at int, slots *slotBatch) {
 	end := at + batch
 	if end > len(chain) || end > hinted {

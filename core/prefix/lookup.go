@@ -16,8 +16,9 @@ type Hits struct {
 	Workers []Worker
 
 	alive
-	seen  opening
-	hints hints
+	seen     opening
+	hints    hints
+	pipeline pipeline
 }
 
 // Of is the number of leading blocks that w holds.
@@ -200,12 +201,25 @@ func (h *Hits) end(k, blocks int) {
 
 // keepRow closes the hits of the slots in many that are not in row.
 func (h *Hits) keepRow(row []uint64, blocks int) {
+	if !h.missing(row) {
+		return
+	}
 	row = row[:len(h.many)]
 	for i, live := range h.many {
 		if gone := live &^ atomic.LoadUint64(&row[i]); gone != 0 {
 			h.endBits(i, gone, blocks)
 		}
 	}
+}
+
+// missing reports whether a slot in many is not in row.
+func (h *Hits) missing(row []uint64) bool {
+	row = row[:len(h.many)]
+	var gone uint64
+	for i, live := range h.many {
+		gone |= live &^ atomic.LoadUint64(&row[i])
+	}
+	return gone != 0
 }
 
 // keepLanes closes the hits of the slots in many that the holder words do not
@@ -293,12 +307,7 @@ func (x *Index) allHold(h *Hits, a, b uint64) bool {
 	case h.wide && a&inRow == 0:
 		return false // so few cannot be known to be all
 	case h.wide:
-		row := x.readRow(a)[:len(h.many)]
-		var missing uint64
-		for i, live := range h.many {
-			missing |= live &^ atomic.LoadUint64(&row[i])
-		}
-		return missing == 0
+		return !h.missing(x.readRow(a))
 	case a&inRow != 0:
 		row := x.readRow(a)
 		for _, s := range h.few[:h.n] {

@@ -57,8 +57,7 @@ func (x *Index) walk(chain []Hash, h *Hits, a, b uint64) int {
 // search is walk for the blocks of chain from at on, of which nothing is
 // remembered. more is false where no slot is alive after n blocks.
 func (x *Index) search(chain []Hash, at int, h *Hits) (n int, more bool) {
-	var p pipeline
-	rest := chain[at:]
+	p, rest := &h.pipeline, chain[at:]
 	x.seekTags(rest, &p.tags[0])
 	if len(rest) > batch {
 		x.seekTags(rest[batch:], &p.tags[1])
@@ -73,10 +72,13 @@ func (x *Index) search(chain []Hash, at int, h *Hits) (n int, more bool) {
 		}
 		slots, base := &p.slots[k&1], len(chain)-len(rest)
 		part := rest[:min(len(rest), batch)]
-		if n, more := x.compare(part, slots, h, base); !more {
+		n, more := x.compare(part, slots, h, base)
+		if more || n > base {
+			h.hints.keep(chain, base, slots)
+		}
+		if !more {
 			return n, false
 		}
-		h.hints.keep(chain, base, slots)
 		rest = rest[len(part):]
 	}
 	return len(chain), true

@@ -3,11 +3,13 @@ package planners
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/yardmaster/yardmaster/raftstore/identity"
 )
@@ -32,34 +34,27 @@ func New(program, dir string, count int) (*Cluster, error) {
 	for i := range count {
 		addr := func(k int) string { return fmt.Sprintf("127.0.0.1:%d", ports[3*i+k]) }
 		id := fmt.Sprintf("planner-%d", i)
-		n := &Node{ID: id, Dir: filepath.Join(dir, id), Peer: addr(0), Admin: addr(1), program: program}
-		n.environ = []string{"YARDMASTER_PLANNER_LISTEN=" + addr(2)}
-		c.Nodes = append(c.Nodes, n)
+		c.Nodes = append(c.Nodes, &Node{
+			ID: id, Dir: filepath.Join(dir, id), Peer: addr(0), Admin: addr(1), Workers: addr(2), program: program, role: "planner",
+		})
 	}
 	for _, n := range c.Nodes {
-		n.environ = append(n.environ, c.settings(n)...)
+		n.environ = environ(c.settings(n))
 	}
 	return c, nil
 }
 
-// settings are the environment of a process: this one's, less its settings for
-// this program, and those of the node.
-func (c *Cluster) settings(n *Node) []string {
-	var out []string
-	for _, entry := range os.Environ() {
-		if !strings.HasPrefix(entry, "YARDMASTER_") {
-			out = append(out, entry)
-		}
-	}
-	for name, value := range map[string]string{
-		"PLANNER_ID": n.ID, "PLANNER_DATA_DIR": n.Dir, "PLANNER_GATEWAY": "false", "GATEWAY_ADMIN": n.Admin,
+// settings are those of a planner.
+func (c *Cluster) settings(n *Node) map[string]string {
+	return map[string]string{
+		"PLANNER_ID": n.ID, "PLANNER_DATA_DIR": n.Dir, "PLANNER_LISTEN": n.Workers, "PLANNER_GATEWAY": "false", "GATEWAY_ADMIN": n.Admin,
 		"CLUSTER_PEER_LISTEN": n.Peer, "CLUSTER_JOIN": strings.Join(c.Peers(), ","),
 		"CLUSTER_BOOTSTRAP_EXPECT": strconv.Itoa(len(c.Nodes)), "CLUSTER_TOKEN_FILE": c.token, "LOG_LEVEL": "warn",
-	} {
-		out = append(out, "YARDMASTER_"+name+"="+value)
 	}
-	return out
 }
+
+// Token is the file of the cluster's token.
+func (c *Cluster) Token() string { return c.token }
 
 // Peers are the addresses of the peer ports.
 func (c *Cluster) Peers() (out []string) {
@@ -106,6 +101,10 @@ func (c *Cluster) Find(id string) (*Node, error) {
 	return nil, fmt.Errorf("no planner is called %q", id)
 }
 
+// The ports that are given out lie below those that systems give to clients,
+// which would take those of a node that is down.
+const firstPort, lastPort = 12000, 30000
+
 // FreePorts finds n ports of the loopback address that nobody listens on now.
 func FreePorts(n int) ([]int, error) {
 	var held []net.Listener
@@ -115,13 +114,19 @@ func FreePorts(n int) ([]int, error) {
 		}
 	}()
 	var ports []int
-	for range n {
-		ln, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it asks nobody
-		if err != nil {
-			return nil, err
+	for range 100 * n {
+		if len(ports) == n {
+			break
 		}
-		held = append(held, ln)
-		ports = append(ports, ln.Addr().(*net.TCPAddr).Port) //nolint:forcetypeassert // of a TCP listener
+		port := firstPort + rand.IntN(lastPort-firstPort)                               //nolint:gosec // any will do
+		ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))) //nolint:noctx // it asks nobody
+		if err != nil {
+			continue
+		}
+		held, ports = append(held, ln), append(ports, port)
+	}
+	if len(ports) < n {
+		return nil, fmt.Errorf("%d free ports: %w", n, syscall.EADDRINUSE)
 	}
 	return ports, nil
 }

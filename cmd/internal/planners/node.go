@@ -1,6 +1,7 @@
 package planners
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,12 +24,15 @@ var ErrNotReady = errors.New("it does not get ready")
 // Node is one of the processes. Its methods are for one goroutine at a time,
 // but for Ready and those that only look.
 type Node struct {
-	ID    string
-	Dir   string // its data directory
-	Admin string // host:port of its admin API
-	Peer  string // host:port of its peer port
+	ID      string
+	Dir     string // its data directory; its log is beside it
+	Admin   string // host:port of its admin API
+	Peer    string // host:port of its peer port
+	Workers string // host:port where workers register
 
 	program string
+	role    string // the command that it runs
+	probe   string // host:port of /readyz where that is not Admin
 	environ []string
 
 	mu  sync.Mutex
@@ -43,13 +47,35 @@ type process struct {
 	err    error // of Wait, once exited is closed
 }
 
+// NewNode is another process of the program than a planner: role is its command,
+// settings are names of environment variables without their common beginning,
+// and values. Its log is written beside dir. Ready asks probe, host:port.
+func NewNode(program, role, id, dir, probe string, settings map[string]string) *Node {
+	return &Node{ID: id, Dir: dir, program: program, role: role, probe: probe, environ: environ(settings)}
+}
+
+// environ is the environment of a process: this one's, less its settings for
+// this program, and values.
+func environ(values map[string]string) []string {
+	var out []string
+	for _, entry := range os.Environ() {
+		if !strings.HasPrefix(entry, "YARDMASTER_") {
+			out = append(out, entry)
+		}
+	}
+	for name, value := range values {
+		out = append(out, "YARDMASTER_"+name+"="+value)
+	}
+	return out
+}
+
 // Start runs the node. ctx's end kills it.
 func (n *Node) Start(ctx context.Context) error {
 	log, err := os.OpenFile(n.Dir+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, n.program, "planner")
+	cmd := exec.CommandContext(ctx, n.program, n.role)
 	cmd.Env, cmd.Stdout, cmd.Stderr = n.environ, log, log
 	cmd.Cancel = func() error { return cmd.Process.Kill() }
 	if err := cmd.Start(); err != nil {
@@ -118,16 +144,18 @@ func (n *Node) Kill() {
 	}
 }
 
-// Ready waits until the node says that it is.
+// Ready waits until the node says that it is, as long as it runs.
 func (n *Node) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, StartTime)
 	defer cancel()
 	for {
-		status, said, err := n.Get(ctx, "/readyz")
+		status, said, err := get(ctx, cmp.Or(n.probe, n.Admin), "/readyz")
 		if err == nil && status == http.StatusOK {
 			return nil
 		}
 		select {
+		case <-n.Exited():
+			return fmt.Errorf("%s: %w: it has ended: %s", n.ID, ErrNotReady, n.lastWords(said))
 		case <-ctx.Done():
 			return fmt.Errorf("%s: %w: %s", n.ID, ErrNotReady, n.lastWords(said))
 		case <-time.After(20 * time.Millisecond):
@@ -149,10 +177,15 @@ func (n *Node) lastWords(said string) string {
 
 // Get asks the node's admin API.
 func (n *Node) Get(ctx context.Context, path string) (status int, body string, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.Admin+path, http.NoBody)
+	return get(ctx, n.Admin, path)
+}
+
+func get(ctx context.Context, addr, path string) (status int, body string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+path, http.NoBody)
 	if err != nil {
 		return 0, "", err
 	}
+	req.Close = true // connections that were kept would be of processes that were killed
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return 0, "", err

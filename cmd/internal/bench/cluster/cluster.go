@@ -193,8 +193,8 @@ func (b *bench) with(ctx context.Context, s shape, use func(context.Context, *fl
 		return err
 	}
 	f := &fleet{Cluster: c}
-	for _, g := range c.Gateways {
-		f.clients = append(f.clients, newClient(g.API))
+	for _, addr := range c.APIs {
+		f.clients = append(f.clients, newClient(addr))
 	}
 	defer f.close()
 	return use(ctx, f)

@@ -3,10 +3,12 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/yardmaster/yardmaster/cmd/internal/bench/rig"
+	"github.com/yardmaster/yardmaster/cmd/internal/planners"
 )
 
 // Restart is how much of prompts with common beginnings was found in the workers'
@@ -117,7 +119,7 @@ type death struct {
 
 func (p *passes) cases() []death {
 	f := p.fleet
-	planner := func(choose func(core, prefix *rig.Node) *rig.Node) func(context.Context) (time.Duration, []*client, error) {
+	planner := func(choose func(core, prefix *planners.Node) *planners.Node) func(context.Context) (time.Duration, []*client, error) {
 		return func(ctx context.Context) (time.Duration, []*client, error) {
 			core, prefix, err := f.WaitLeaders(ctx)
 			if err != nil {
@@ -132,10 +134,10 @@ func (p *passes) cases() []death {
 			ready, err := again(ctx, f.Gateways[0])
 			return ready, f.clients[:1], err
 		}},
-		{"the leader of core", planner(func(core, _ *rig.Node) *rig.Node { return core })},
-		{"the leader of prefix", planner(func(_, prefix *rig.Node) *rig.Node { return prefix })},
-		{"a follower", planner(func(core, prefix *rig.Node) *rig.Node {
-			for _, n := range f.Planners {
+		{"the leader of core", planner(func(core, _ *planners.Node) *planners.Node { return core })},
+		{"the leader of prefix", planner(func(_, prefix *planners.Node) *planners.Node { return prefix })},
+		{"a follower", planner(func(core, prefix *planners.Node) *planners.Node {
+			for _, n := range f.Planners.Nodes {
 				if n != core && n != prefix {
 					return n
 				}
@@ -143,7 +145,7 @@ func (p *passes) cases() []death {
 			return core // cannot be: there are three
 		})},
 		{"the planners, one after the other", func(ctx context.Context) (longest time.Duration, to []*client, err error) {
-			for _, n := range f.Planners {
+			for _, n := range f.Planners.Nodes {
 				ready, err := again(ctx, n)
 				if err != nil {
 					return 0, nil, err
@@ -153,14 +155,14 @@ func (p *passes) cases() []death {
 			return longest, f.clients, nil
 		}},
 		{"the planners and the gateways, all at once", func(ctx context.Context) (time.Duration, []*client, error) {
-			ready, err := again(ctx, append(append([]*rig.Node(nil), f.Planners...), f.Gateways...)...)
+			ready, err := again(ctx, slices.Concat(f.Planners.Nodes, f.Gateways)...)
 			return ready, f.clients, err
 		}},
 	}
 }
 
 // again kills nodes, starts them again and waits until they are ready.
-func again(ctx context.Context, nodes ...*rig.Node) (time.Duration, error) {
+func again(ctx context.Context, nodes ...*planners.Node) (time.Duration, error) {
 	for _, n := range nodes {
 		n.Kill()
 	}

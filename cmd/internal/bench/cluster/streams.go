@@ -25,7 +25,8 @@ type Streams struct {
 	ReturnMS      float64 `json:"return_ms"`       // planners are started again until they lead
 	ReturnReadyMS float64 `json:"return_ready_ms"` // and until all are ready
 	// A worker that registers, and one that dies, after the planners' return:
-	// until every gateway knows. A new leader takes nobody for dead for ten seconds.
+	// until every gateway knows. The latter takes a lease, 3 s, and more while a leader
+	// is new.
 	NewWorkerMS  float64  `json:"new_worker_ms"`
 	DeadWorkerMS float64  `json:"dead_worker_ms"`
 	Phases       []Phase  `json:"phases"`
@@ -128,15 +129,13 @@ func (b *bench) killLeader(ctx context.Context, f *fleet, w *watch, r *Streams) 
 func (b *bench) killPlanners(ctx context.Context, f *fleet, w *watch, r *Streams) error {
 	b.say(fmt.Sprintf("streams: killing all planners for %v", b.Outage))
 	w.phase("no planners")
-	for _, p := range f.Planners {
-		p.Kill()
-	}
+	f.Planners.Stop()
 	if err := rig.Pause(ctx, b.Outage); err != nil {
 		return err
 	}
 	w.phase("planners started again")
 	begin := time.Now()
-	for _, p := range f.Planners {
+	for _, p := range f.Planners.Nodes {
 		if err := p.Start(ctx); err != nil {
 			return err
 		}
@@ -145,10 +144,8 @@ func (b *bench) killPlanners(ctx context.Context, f *fleet, w *watch, r *Streams
 		return err
 	}
 	r.ReturnMS = milliseconds(time.Since(begin))
-	for _, p := range f.Planners {
-		if err := p.Ready(ctx); err != nil {
-			return err
-		}
+	if err := f.Planners.Ready(ctx); err != nil {
+		return err
 	}
 	r.ReturnReadyMS = milliseconds(time.Since(begin))
 	return rig.Pause(ctx, b.Rest)

@@ -13,15 +13,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/yardmaster/yardmaster/raftstore/identity"
+	"github.com/yardmaster/yardmaster/cmd/internal/planners"
 )
 
 // Voters is how many planners a cluster has.
 const Voters = 3
-
-// StartTime bounds the start of a process, and what is waited for between
-// processes.
-const StartTime = time.Minute
 
 // poll is how often something is asked for that is waited for.
 const poll = 20 * time.Millisecond
@@ -43,48 +39,33 @@ type Config struct {
 // Cluster is a cluster of processes. One goroutine at a time starts and kills
 // them.
 type Cluster struct {
-	Planners, Gateways, Workers []*Node
+	Planners          *planners.Cluster
+	Gateways, Workers []*planners.Node
+	// APIs are the addresses of the gateways' clients, in their order.
+	APIs []string
 
-	cfg      Config
-	controls []string // where workers register
+	cfg Config
 }
 
 // New describes a cluster and writes its files; nothing runs yet.
 func New(c Config) (*Cluster, error) {
-	ports, err := freePorts(3*Voters + 2*c.Gateways)
+	voters, err := planners.New(c.Program, c.Dir, Voters)
 	if err != nil {
 		return nil, err
 	}
-	token := filepath.Join(c.Dir, "token")
-	if err := os.WriteFile(token, []byte(identity.NewToken()+"\n"), 0o600); err != nil {
+	all := &Cluster{Planners: voters, cfg: c}
+	ports, err := planners.FreePorts(c.Gateways)
+	if err != nil {
 		return nil, err
 	}
-	next := func() string {
-		addr := "127.0.0.1:" + strconv.Itoa(ports[0])
-		ports = ports[1:]
-		return addr
-	}
-	all := &Cluster{cfg: c}
-	var peers []string
-	for range Voters {
-		peers = append(peers, next())
-	}
-	member := map[string]string{"CLUSTER_JOIN": strings.Join(peers, ","), "CLUSTER_TOKEN_FILE": token}
-	for i := range Voters {
-		control, admin := next(), next()
-		all.controls = append(all.controls, control)
-		n := all.node("planner", fmt.Sprintf("planner-%d", i), member, map[string]string{
-			"PLANNER_DATA_DIR": filepath.Join(c.Dir, fmt.Sprintf("planner-%d", i)), "PLANNER_LISTEN": control, "PLANNER_GATEWAY": "false",
-			"GATEWAY_ADMIN": admin, "CLUSTER_PEER_LISTEN": peers[i], "CLUSTER_BOOTSTRAP_EXPECT": strconv.Itoa(Voters),
-		})
-		n.Admin, n.probe, n.Peer = admin, admin, peers[i]
-		all.Planners = append(all.Planners, n)
-	}
-	for i := range c.Gateways {
-		api, admin := next(), next()
-		n := all.node("gateway", fmt.Sprintf("gateway-%d", i), member, c.Gateway, map[string]string{"GATEWAY_LISTEN": api, "GATEWAY_ADMIN": admin})
-		n.API, n.Admin, n.probe = api, admin, api
-		all.Gateways = append(all.Gateways, n)
+	for i, port := range ports {
+		api := "127.0.0.1:" + strconv.Itoa(port)
+		all.APIs = append(all.APIs, api)
+		settings := map[string]string{
+			"CLUSTER_JOIN": strings.Join(voters.Peers(), ","), "CLUSTER_TOKEN_FILE": voters.Token(), "GATEWAY_LISTEN": api, "GATEWAY_ADMIN": "",
+		}
+		maps.Copy(settings, c.Gateway)
+		all.Gateways = append(all.Gateways, all.node("gateway", fmt.Sprintf("gateway-%d", i), api, settings))
 	}
 	for i := range c.Workers {
 		if _, err := all.AddWorker(fmt.Sprintf("worker-%d", i)); err != nil {
@@ -94,23 +75,23 @@ func New(c Config) (*Cluster, error) {
 	return all, nil
 }
 
-// node is a process of the given role.
-func (c *Cluster) node(role, id string, settings ...map[string]string) *Node {
-	values := map[string]string{strings.ToUpper(role) + "_ID": id, "LOG_LEVEL": "warn"}
-	for _, some := range settings {
-		maps.Copy(values, some)
-	}
-	return &Node{ID: id, program: c.cfg.Program, role: role, environ: environ(values), log: filepath.Join(c.cfg.Dir, id+".log")}
+func (c *Cluster) node(role, id, probe string, settings map[string]string) *planners.Node {
+	settings[strings.ToUpper(role)+"_ID"], settings["LOG_LEVEL"] = id, "warn"
+	return planners.NewNode(c.cfg.Program, role, id, filepath.Join(c.cfg.Dir, id), probe, settings)
 }
 
 // AddWorker describes one more worker; it does not run yet.
-func (c *Cluster) AddWorker(id string) (*Node, error) {
+func (c *Cluster) AddWorker(id string) (*planners.Node, error) {
 	script := filepath.Join(c.cfg.Dir, id+".yaml")
 	if err := os.WriteFile(script, []byte(c.cfg.Script(id)), 0o600); err != nil {
 		return nil, err
 	}
-	n := c.node("worker", id, map[string]string{
-		"WORKER_ENGINE": "scripted", "WORKER_SCRIPT": script, "WORKER_PLANNER": strings.Join(c.controls, ","),
+	var control []string
+	for _, p := range c.Planners.Nodes {
+		control = append(control, p.Workers)
+	}
+	n := c.node("worker", id, "", map[string]string{
+		"WORKER_ENGINE": "scripted", "WORKER_SCRIPT": script, "WORKER_PLANNER": strings.Join(control, ","),
 	})
 	c.Workers = append(c.Workers, n)
 	return n, nil
@@ -118,10 +99,10 @@ func (c *Cluster) AddWorker(id string) (*Node, error) {
 
 // Start runs all and waits until each gateway knows every worker.
 func (c *Cluster) Start(ctx context.Context) error {
-	if err := StartAll(ctx, c.Planners...); err != nil {
+	if err := c.Planners.Start(ctx); err != nil {
 		return err
 	}
-	for _, some := range [][]*Node{c.Gateways, c.Workers} {
+	for _, some := range [][]*planners.Node{c.Gateways, c.Workers} {
 		for _, n := range some {
 			if err := n.Start(ctx); err != nil {
 				return err
@@ -135,14 +116,14 @@ func (c *Cluster) Start(ctx context.Context) error {
 	}
 	for _, w := range c.Workers {
 		if err := c.Knows(ctx, w.ID, true); err != nil {
-			return fmt.Errorf("%w: %s", err, w.lastWords())
+			return fmt.Errorf("%w: %s", err, w.LastWords())
 		}
 	}
 	return nil
 }
 
 // StartAll runs nodes at once and waits until each is ready.
-func StartAll(ctx context.Context, nodes ...*Node) error {
+func StartAll(ctx context.Context, nodes ...*planners.Node) error {
 	for _, n := range nodes {
 		if err := n.Start(ctx); err != nil {
 			return err
@@ -158,7 +139,7 @@ func StartAll(ctx context.Context, nodes ...*Node) error {
 
 // Stop kills all that run.
 func (c *Cluster) Stop() {
-	for _, some := range [][]*Node{c.Workers, c.Gateways, c.Planners} {
+	for _, some := range [][]*planners.Node{c.Workers, c.Gateways, c.Planners.Nodes} {
 		for _, n := range some {
 			n.Kill()
 		}
@@ -171,9 +152,9 @@ func (c *Cluster) Knows(ctx context.Context, model string, served bool) error {
 	if !served {
 		want = http.StatusNotFound
 	}
-	for _, g := range c.Gateways {
-		err := Eventually(ctx, func(ctx context.Context) bool {
-			status, _, err := get(ctx, "http://"+g.API+"/v1/models/"+model)
+	for i, g := range c.Gateways {
+		err := eventually(ctx, func(ctx context.Context) bool {
+			status, err := ask(ctx, "http://"+c.APIs[i]+"/v1/models/"+model)
 			return err == nil && status == want
 		})
 		if err != nil {
@@ -183,17 +164,30 @@ func (c *Cluster) Knows(ctx context.Context, model string, served bool) error {
 	return nil
 }
 
-// ErrNoLeader means that no planner that runs knows a leader.
-var ErrNoLeader = errors.New("rig: no planner leads")
+func ask(ctx context.Context, url string) (status int, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	req.Close = true // connections that were kept would be of processes that were killed
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	return resp.StatusCode, resp.Body.Close()
+}
 
-// Leaders are the ids of the planners that lead the groups core and prefix, as
-// a planner knows them that runs.
-func (c *Cluster) Leaders(ctx context.Context) (core, prefix string, err error) {
-	for _, p := range c.Planners {
+// ErrNoLeader means that no planner that runs knows leaders that run.
+var ErrNoLeader = errors.New("no planner leads")
+
+// Leaders are the planners that lead the groups core and prefix, as a planner
+// knows them that runs.
+func (c *Cluster) Leaders(ctx context.Context) (core, prefix *planners.Node, err error) {
+	for _, p := range c.Planners.Nodes {
 		if !p.Running() {
 			continue
 		}
-		status, body, err := get(ctx, "http://"+p.Admin+"/admin/cluster/status")
+		status, body, err := p.Get(ctx, "/admin/cluster/status")
 		if err != nil || status != http.StatusOK {
 			continue
 		}
@@ -201,52 +195,47 @@ func (c *Cluster) Leaders(ctx context.Context) (core, prefix string, err error) 
 			Leader       string `json:"leader"`
 			PrefixLeader string `json:"prefix_leader"`
 		}
-		if json.Unmarshal([]byte(body), &said) == nil && c.runs(said.Leader) && c.runs(said.PrefixLeader) {
-			return said.Leader, said.PrefixLeader, nil
+		if json.Unmarshal([]byte(body), &said) != nil {
+			continue
+		}
+		core, prefix := c.running(said.Leader), c.running(said.PrefixLeader)
+		if core != nil && prefix != nil {
+			return core, prefix, nil
 		}
 	}
-	return "", "", ErrNoLeader
+	return nil, nil, ErrNoLeader
 }
 
-func (c *Cluster) runs(planner string) bool {
-	n, err := c.Planner(planner)
-	return err == nil && n.Running()
+// running is the planner of that id if it runs, else nil.
+func (c *Cluster) running(id string) *planners.Node {
+	n, err := c.Planners.Find(id)
+	if err != nil || !n.Running() {
+		return nil
+	}
+	return n
 }
 
 // WaitLeaders waits until planners that run lead both groups.
-func (c *Cluster) WaitLeaders(ctx context.Context) (core, prefix *Node, err error) {
-	err = Eventually(ctx, func(ctx context.Context) bool {
-		one, other, err := c.Leaders(ctx)
-		if err != nil {
-			return false
-		}
-		core, err = c.Planner(one)
-		if err != nil {
-			return false
-		}
-		prefix, err = c.Planner(other)
-		return err == nil
+func (c *Cluster) WaitLeaders(ctx context.Context) (core, prefix *planners.Node, err error) {
+	err = eventually(ctx, func(ctx context.Context) bool {
+		var fault error
+		core, prefix, fault = c.Leaders(ctx)
+		return fault == nil
 	})
 	return core, prefix, err
 }
 
-// Planner is the planner of that id.
-func (c *Cluster) Planner(id string) (*Node, error) {
-	for _, n := range c.Planners {
-		if n.ID == id {
-			return n, nil
-		}
-	}
-	return nil, fmt.Errorf("rig: no planner is called %q", id)
-}
+// waitTime bounds what is waited for between processes. The longest is the end of
+// a dead worker under a new leader, which gives all a grace.
+const waitTime = time.Minute
 
-// Eventually waits until it is true, for StartTime at most.
-func Eventually(ctx context.Context, it func(context.Context) bool) error {
-	ctx, cancel := context.WithTimeout(ctx, StartTime)
+// eventually waits until it is true.
+func eventually(ctx context.Context, it func(context.Context) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, waitTime)
 	defer cancel()
 	for !it(ctx) {
 		if err := Pause(ctx, poll); err != nil {
-			return fmt.Errorf("%w: %w", ErrNotReady, err)
+			return fmt.Errorf("%w: %w", planners.ErrNotReady, err)
 		}
 	}
 	return nil

@@ -18,7 +18,7 @@ import (
 func attach(t *testing.T, n *node, worker string) {
 	t.Helper()
 	f := prefix.Frame{Kind: prefix.FrameAttach, Worker: idOf(worker), Epoch: 1}
-	if out, err := n.ProposeFrame(within(t, 10*time.Second), &f); err != nil || out != prefix.Applied {
+	if out, err := n.ProposeFrame(within(t, 30*time.Second), &f); err != nil || out != prefix.Applied {
 		t.Fatalf("attach %s: %v, %v", worker, out, err)
 	}
 }
@@ -37,7 +37,7 @@ func TestSaveAndRestore(t *testing.T) {
 	propose(t, nodes[0], "w1")
 	attach(t, nodes[1], "w1")
 	var saved bytes.Buffer
-	a, err := others[0].SaveSnapshot(within(t, 10*time.Second), &saved)
+	a, err := others[0].SaveSnapshot(within(t, 30*time.Second), &saved)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,9 @@ import (
 	"github.com/yardmaster/yardmaster/raftstore/transport/faultnet"
 )
 
+// waitTime is how long a test waits for what must happen.
+const waitTime = 90 * time.Second
+
 // testLog shows the nodes' logs when the environment asks for them.
 func testLog(id string) *slog.Logger {
 	if os.Getenv("YARDMASTER_TEST_LOG") == "" {
@@ -64,7 +67,7 @@ func newYard(t *testing.T) *yard {
 // node makes a node that is not started.
 func (y *yard) node(id string, edit func(*Config)) *node {
 	n := &node{yard: y, cfg: Config{
-		Dir: filepath.Join(y.dirs, id), NodeID: id, Heartbeat: 400 * time.Millisecond, Lease: 350 * time.Millisecond, WriteDeadline: 10 * time.Second,
+		Dir: filepath.Join(y.dirs, id), NodeID: id, Heartbeat: slower * 400 * time.Millisecond, Lease: slower * 350 * time.Millisecond, WriteDeadline: 10 * time.Second,
 		pace:    pace{hello: 250 * time.Millisecond, answer: 2 * time.Second, lately: 3 * time.Second, twin: 400 * time.Millisecond},
 		Version: "test", Logger: testLog(id),
 	}}
@@ -195,7 +198,7 @@ func (y *yard) voters(count int, edit func(*Config)) []*node {
 
 func (y *yard) ready(list ...*node) {
 	y.t.Helper()
-	ctx, cancel := context.WithTimeout(y.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(y.t.Context(), waitTime)
 	defer cancel()
 	for _, n := range list {
 		if err := n.WaitReady(ctx); err != nil {
@@ -223,16 +226,16 @@ func (y *yard) leader(list []*node) (leads *node, others []*node) {
 
 func (y *yard) until(what string, done func() bool) {
 	y.t.Helper()
-	for end := time.Now().Add(30 * time.Second); !done(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(waitTime); !done(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			y.t.Fatalf("not within 30 s: %s", what)
+			y.t.Fatalf("not within %v: %s", waitTime, what)
 		}
 	}
 }
 
 func propose(t *testing.T, n *node, id string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	res, err := n.Propose(ctx, planner.RegisterWorker{Worker: worker(id, "a")})
 	if err != nil || res.Err() != nil {

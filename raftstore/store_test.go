@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	// Clusters wait much more than they compute.
-	if err := flag.Set("test.parallel", "6"); err != nil {
+	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
 	goleak.VerifyTestMain(m)

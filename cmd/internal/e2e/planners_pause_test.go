@@ -47,16 +47,20 @@ func (c *cluster) stopLeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	var floor atomic.Uint64 // acknowledged so far
-	var answers, stale atomic.Int64
+	var answers, refusals, failures atomic.Int64
 	ask := func() {
 		least := floor.Load()
 		resp, err := asked.ReadIndex(named, &peer.ReadIndexRequest{Group: peer.Group_GROUP_CORE})
-		if err != nil || resp.GetVerdict() != peer.Verdict_VERDICT_DONE {
+		switch {
+		case err != nil:
+			failures.Add(1)
+			return
+		case resp.GetVerdict() != peer.Verdict_VERDICT_DONE:
+			refusals.Add(1)
 			return
 		}
 		answers.Add(1)
 		if resp.GetIndex() < least {
-			stale.Add(1)
 			t.Errorf("%s answers a linearizable read with entry %d, and %d was acknowledged before", old.ID, resp.GetIndex(), least)
 		}
 	}
@@ -67,7 +71,8 @@ func (c *cluster) stopLeader(t *testing.T) {
 	term := c.coreTerm(t, old.ID)
 	old.Signal(syscall.SIGSTOP)
 	defer old.Signal(syscall.SIGCONT)
-	resume := time.Now().Add(3 * time.Second)
+	still := time.Duration(700+c.random.IntN(2300)) * time.Millisecond
+	resume := time.Now().Add(still)
 	var waiting sync.WaitGroup
 	for time.Now().Before(resume) {
 		res, err := m.Propose(ctx, planner.SetRegister{Key: "floor", Value: []byte("x")})
@@ -90,7 +95,7 @@ func (c *cluster) stopLeader(t *testing.T) {
 		}
 	}()
 	eventually(t, old.ID+" knows that it leads no more", func() bool { return c.coreTerm(t, old.ID) > term })
-	t.Logf("%s stood still: %d answers, %d stale", old.ID, answers.Load(), stale.Load())
+	t.Logf("%s stood still for %v: %d reads refused, %d failed, %d answered", old.ID, still, refusals.Load(), failures.Load(), answers.Load())
 }
 
 // coreTerm is the term of the group core that a node says it is in.

@@ -179,3 +179,17 @@ func FuzzMetering(f *testing.F) {
 	e := bothEngines(f)
 	f.Fuzz(func(t *testing.T, b []byte) { e.compare(t, wattest.Random(wattest.Choices(b)).Bytes()) })
 }
+
+// Bytes that package module accepts are the same instructions to us and to wazero,
+// or metering would break them.
+func FuzzMeteringBytes(f *testing.F) {
+	for seed := range uint64(16) {
+		f.Add(wattest.Random(rand.New(rand.NewPCG(seed, 3)).IntN).Bytes())
+	}
+	e := bothEngines(f)
+	f.Fuzz(func(t *testing.T, wasm []byte) {
+		if m, err := module.Decode(wasm, module.Options{Limits: module.Limits{Pages: 16}}); err == nil && len(m.Funcs) > 0 {
+			e.compare(t, wasm)
+		}
+	})
+}

@@ -201,25 +201,19 @@ func (h *Hits) end(k, blocks int) {
 
 // keepRow closes the hits of the slots in many that are not in row.
 func (h *Hits) keepRow(row []uint64, blocks int) {
-	if !h.missing(row) {
-		return
-	}
 	row = row[:len(h.many)]
+	var missing uint64
+	for i, live := range h.many {
+		missing |= live &^ atomic.LoadUint64(&row[i])
+	}
+	if missing == 0 {
+		return // so is most
+	}
 	for i, live := range h.many {
 		if gone := live &^ atomic.LoadUint64(&row[i]); gone != 0 {
 			h.endBits(i, gone, blocks)
 		}
 	}
-}
-
-// missing reports whether a slot in many is not in row.
-func (h *Hits) missing(row []uint64) bool {
-	row = row[:len(h.many)]
-	var gone uint64
-	for i, live := range h.many {
-		gone |= live &^ atomic.LoadUint64(&row[i])
-	}
-	return gone != 0
 }
 
 // keepLanes closes the hits of the slots in many that the holder words do not
@@ -259,70 +253,6 @@ func (h *Hits) endAll(blocks int) {
 			h.end(h.n-1, blocks)
 		}
 	}
-}
-
-// LookupClosed is [Index.Lookup] for an index in which whoever holds a block of
-// the chain holds all blocks before it, because chains were stored from their
-// first block and nothing was removed. It looks at few blocks: where the hits
-// end is found by bisection. Blocks that the index has forgotten may be counted
-// as held.
-func (x *Index) LookupClosed(chain []Hash, h *Hits) {
-	h.reset(len(x.slotOf))
-	if len(chain) == 0 {
-		return
-	}
-	_, a, b, ok := x.find(uint64(chain[0]))
-	if !ok || !x.begin(h, a, b) {
-		return
-	}
-	x.bisect(chain, h, 0, len(chain))
-	h.endAll(len(chain))
-}
-
-// bisect ends the hits of alive slots that hold block lo of chain and not all
-// blocks before block end.
-func (x *Index) bisect(chain []Hash, h *Hits, lo, end int) {
-	last := end - 1
-	if h.n == 0 || last == lo {
-		return
-	}
-	_, a, b, ok := x.find(uint64(chain[last]))
-	switch {
-	case ok && x.allHold(h, a, b):
-	case last > lo+1:
-		mid := int(uint(lo+last) / 2)
-		x.bisect(chain, h, lo, mid+1)
-		x.bisect(chain, h, mid, end)
-	case ok:
-		x.narrowHits(h, a, b, last)
-	default:
-		h.endAll(last)
-	}
-}
-
-// allHold reports whether all alive slots hold the block with the holder words a
-// and b.
-func (x *Index) allHold(h *Hits, a, b uint64) bool {
-	switch {
-	case h.wide && a&inRow == 0:
-		return false // so few cannot be known to be all
-	case h.wide:
-		return !h.missing(x.readRow(a))
-	case a&inRow != 0:
-		row := x.readRow(a)
-		for _, s := range h.few[:h.n] {
-			if atomic.LoadUint64(&row[s/64])>>(s%64)&1 == 0 {
-				return false
-			}
-		}
-		return true
-	}
-	for _, s := range h.few[:h.n] {
-		if !hasLane(a, s) && !hasLane(b, s) {
-			return false
-		}
-	}
-	return true
 }
 
 func (x *Index) readRow(a uint64) []uint64 {

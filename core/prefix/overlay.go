@@ -1,8 +1,6 @@
 package prefix
 
 import (
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/yardmaster/yardmaster/core/unit"
@@ -11,106 +9,93 @@ import (
 // Overlay is one gateway's own guess of what its recent decisions have put into
 // the workers' caches: between choosing a worker and the worker's first event,
 // requests that share the prompt already find each other. An entry lives for one
-// to two TTLs. It is never replicated.
+// to two TTLs, or less where its budget is full before. It is never replicated.
 //
 // A decision enters a chain from its first block, so a worker's hit is the
 // longer of what the index and the overlay know.
+//
+// An Overlay is for one goroutine at a time.
 type Overlay struct {
-	ttl    time.Duration
-	budget unit.Bytes
-
-	mu    sync.Mutex
-	young atomic.Pointer[generation]
-	old   atomic.Pointer[generation]
+	ttl        time.Duration
+	budget     int // bytes, of each generation
+	young, old *generation
 }
 
-// generation is what was entered within one TTL. Its index numbers workers by
-// itself; of maps from the numbers of the main index.
+// generation is what was entered within one TTL.
 type generation struct {
-	born    time.Time
-	index   *Index
-	of      []atomic.Uint32 // by main Worker: own Worker plus one
-	main    []atomic.Uint32 // by own Worker: main Worker
-	entered atomic.Bool
+	born time.Time
+	tree
+	names []uint32 // by Worker, its name in the tree; 0 is none
+	main  []Worker // by name, whose it is; MaxWorkers is one that was forgotten
 }
 
 // NewOverlay is an overlay whose entries live for at least ttl, in at most
 // budget bytes.
 func NewOverlay(ttl time.Duration, budget unit.Bytes) *Overlay {
-	return &Overlay{ttl: ttl, budget: budget / 2}
+	return &Overlay{ttl: ttl, budget: int(budget / 2)}
 }
 
-func (o *Overlay) fresh(now time.Time) *generation {
-	return &generation{
-		born: now, index: New(Options{Budget: o.budget, Workers: MaxWorkers}),
-		of: make([]atomic.Uint32, MaxWorkers), main: make([]atomic.Uint32, MaxWorkers),
-	}
-}
-
-// Add enters that w is about to hold chain.
+// Add enters that w is about to hold chain. It takes time with what no chain
+// before had in common with this one.
 func (o *Overlay) Add(w Worker, chain []Hash, now time.Time) {
+	chain = chain[:min(len(chain), o.budget/(4*hashBytes))]
 	if len(chain) == 0 || int(w) >= MaxWorkers {
 		return
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.turn(now)
-	g := o.young.Load()
-	own := g.of[w].Load()
-	if own == 0 {
-		fresh, err := g.index.Attach(uint64(w))
-		if err != nil {
-			return // it cannot be: there are as many numbers as workers
-		}
-		own = uint32(fresh) + 1
-		g.main[fresh].Store(uint32(w))
-		g.of[w].Store(own)
-	}
-	g.index.Store(Worker(own-1), chain)
-	g.entered.Store(true)
+	o.turn(now, chain)
+	o.young.add(o.young.name(w), chain)
 }
 
-// turn makes the young generation old when its time has come.
-func (o *Overlay) turn(now time.Time) {
-	g := o.young.Load()
+// turn makes the young generation old when its time has come, or it has no room
+// for chain.
+func (o *Overlay) turn(now time.Time, chain []Hash) {
+	g := o.young
 	switch {
 	case g == nil:
-		o.young.Store(o.fresh(now))
-	case now.Sub(g.born) < o.ttl:
+	case now.Sub(g.born) >= 2*o.ttl:
+		o.old = nil
+	case now.Sub(g.born) >= o.ttl || g.bytes+most(chain, len(g.main)) > o.budget:
+		o.old = g
 	default:
-		o.old.Store(nil)
-		if now.Sub(g.born) < 2*o.ttl && g.entered.Load() {
-			o.old.Store(g)
-		}
-		o.young.Store(o.fresh(now))
+		return
 	}
+	o.young = &generation{born: now, tree: newTree(), main: make([]Worker, 1)}
+}
+
+// name is w's name in the generation.
+func (g *generation) name(w Worker) uint32 {
+	for int(w) >= len(g.names) {
+		g.names = append(g.names, 0)
+	}
+	if g.names[w] == 0 {
+		g.names[w] = uint32(len(g.main))
+		g.main = append(g.main, w)
+	}
+	return g.names[w]
 }
 
 // Forget drops all entries of w, e.g. because it is gone.
 func (o *Overlay) Forget(w Worker) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, g := range []*generation{o.young.Load(), o.old.Load()} {
-		if g == nil || int(w) >= len(g.of) {
-			continue
-		}
-		if own := g.of[w].Load(); own != 0 {
-			g.index.Clear(Worker(own - 1))
+	for _, g := range [...]*generation{o.young, o.old} {
+		if g != nil && int(w) < len(g.names) {
+			g.main[g.names[w]] = MaxWorkers
+			g.names[w] = 0
 		}
 	}
 }
 
-// Raise lifts the hits of a lookup of chain to what the overlay knows. scratch
-// is for the overlay's own lookups.
-func (o *Overlay) Raise(chain []Hash, h, scratch *Hits, now time.Time) {
-	for _, g := range []*generation{o.young.Load(), o.old.Load()} {
-		if g == nil || !g.entered.Load() || now.Sub(g.born) > 2*o.ttl {
+// Raise lifts the hits of a lookup of chain to what the overlay knows.
+func (o *Overlay) Raise(chain []Hash, h *Hits, now time.Time) {
+	for _, g := range [...]*generation{o.young, o.old} {
+		if g == nil || now.Sub(g.born) > 2*o.ttl {
 			continue
 		}
-		g.index.LookupClosed(chain, scratch)
-		for _, own := range scratch.Workers {
-			h.raise(Worker(g.main[own].Load()), scratch.Blocks[own])
-		}
+		g.walk(chain, func(blocks int, s *stem) {
+			h.raise(g.main[s.first], int32(blocks))
+			for _, name := range s.more {
+				h.raise(g.main[name], int32(blocks))
+			}
+		})
 	}
 }
 

@@ -2,7 +2,6 @@ package prefix
 
 import (
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
@@ -84,37 +83,5 @@ func TestCacheDoesNotOverRemember(t *testing.T) {
 	}
 	if c.Capacity() != 1000 {
 		t.Errorf("capacity %d did not come back", c.Capacity())
-	}
-}
-
-func TestOverlay(t *testing.T) {
-	now := time.Unix(1000, 0)
-	o := NewOverlay(time.Second, 8<<20)
-	x := New(Options{})
-	a, _ := x.Attach(1)
-	b, _ := x.Attach(2)
-	chain := AppendChain(nil, Domain("m", ""), []int32{1, 2, 3, 4, 5, 6}, 1)
-	x.Store(a, chain[:2])
-	o.Add(b, chain[:5], now)
-	look := func(now time.Time) (int, int) {
-		var hits, scratch Hits
-		x.Lookup(chain, &hits)
-		o.Raise(chain, &hits, &scratch, now)
-		return hits.Of(a), hits.Of(b)
-	}
-	if ha, hb := look(now); ha != 2 || hb != 5 {
-		t.Errorf("hits %d, %d, want 2, 5", ha, hb)
-	}
-	o.Add(a, chain[:1], now.Add(1500*time.Millisecond)) // turns the generation
-	if _, hb := look(now.Add(1600 * time.Millisecond)); hb != 5 {
-		t.Errorf("an entry died before two TTLs: %d", hb)
-	}
-	if _, hb := look(now.Add(2100 * time.Millisecond)); hb != 0 {
-		t.Errorf("an entry outlived two TTLs: %d", hb)
-	}
-	o.Add(b, chain, now.Add(2200*time.Millisecond))
-	o.Forget(b)
-	if _, hb := look(now.Add(2300 * time.Millisecond)); hb != 0 {
-		t.Errorf("a forgotten worker hits %d", hb)
 	}
 }

@@ -183,13 +183,13 @@ func hear(slot *load.Slot, at time.Time, s *fleet.Stats) {
 
 // lookup is the scratch space of the questions to the indices.
 type lookup struct {
-	events, guess, scratch prefix.Hits
-	chain, stridden        []prefix.Hash
-	stride                 int // of the guess
-	blockTokens            float64
-	perToken               float64 // blocks
-	prompt                 float64
-	crowd                  crowd
+	events, guess   prefix.Hits
+	chain, stridden []prefix.Hash
+	stride          int // of the guess
+	blockTokens     float64
+	perToken        float64 // blocks
+	prompt          float64
+	crowd           crowd
 }
 
 // ask looks the prompt up in every index that answers for a worker of the view.
@@ -206,7 +206,7 @@ func (l *lookup) ask(a *aligned, overlay *prefix.Overlay, q *Query) {
 	if a.any[fromEvents] {
 		a.caches.Events.Index.Lookup(q.Chain, &l.events)
 		if overlay != nil {
-			overlay.Raise(q.Chain, &l.events, &l.scratch, q.Now)
+			overlay.Raise(q.Chain, &l.events, q.Now)
 		}
 	}
 	if a.any[fromGuess] {

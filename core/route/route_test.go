@@ -529,3 +529,35 @@ func BenchmarkDecide(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkDecideCommit is a decision that is carried out and has ended, 1,000 a
+// second, with what the decision lock covers of it. The last blocks of the
+// prompt of 512 are new each time.
+func BenchmarkDecideCommit(b *testing.B) {
+	for _, fresh := range []int{0, 64, 512} {
+		b.Run(fmt.Sprintf("new=%d", fresh), func(b *testing.B) {
+			y, caches, prompts := known(b)
+			samples, lined := samplesOf(y), y.lined()
+			r := New(Config{Mode: Never})
+			chain := make([]prefix.Hash, 512)
+			i := uint64(0)
+			b.ReportAllocs()
+			for b.Loop() {
+				i++
+				copy(chain, prompts[i%uint64(len(prompts))])
+				for k := len(chain) - fresh; k < len(chain); k++ {
+					chain[k] = prefix.Hash(mix(i<<10 | uint64(k)))
+				}
+				q := &Query{Model: "m", Prompt: 8192, Chain: chain, BlockTokens: 16, Now: start.Add(time.Duration(i) * time.Millisecond)}
+				d, err := r.Decide(q, lined, samples, caches)
+				if err != nil {
+					b.Fatal(err)
+				}
+				work := d.Slots[d.Serve].Reserve(load.Prefill, load.Work{Prompt: q.Prompt - d.ServeHit})
+				presence := r.Commit(q, &d)
+				presence.Leave()
+				work.Close()
+			}
+		})
+	}
+}

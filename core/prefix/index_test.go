@@ -162,7 +162,7 @@ func TestGrowthKeepsEverything(t *testing.T) {
 	x := New(Options{})
 	w, _ := x.Attach(1)
 	rng := rand.New(rand.NewPCG(1, 2))
-	all := make([]Hash, 200_000)
+	all := make([]Hash, fewer(200_000, 100_000))
 	for i := range all {
 		all[i] = Hash(rng.Uint64())
 	}
@@ -189,7 +189,7 @@ func TestFillIsSteady(t *testing.T) {
 	w, _ := x.Attach(1)
 	rng := rand.New(rand.NewPCG(3, 4))
 	batch := make([]Hash, 10_000)
-	for n := len(batch); n <= 600_000; n += len(batch) {
+	for n := len(batch); n <= fewer(600_000, 240_000); n += len(batch) {
 		for i := range batch {
 			batch[i] = Hash(rng.Uint64())
 		}
@@ -201,11 +201,11 @@ func TestFillIsSteady(t *testing.T) {
 }
 
 func TestBudgetHolds(t *testing.T) {
-	const budget = 6 << 20
+	budget := unit.Bytes(fewer(6, 3) << 20)
 	x := New(Options{Budget: budget})
 	w, _ := x.Attach(1)
 	var recent []Hash
-	for i := range 30 {
+	for i := range fewer(30, 12) {
 		chain := make([]Hash, 10_000)
 		for j := range chain {
 			chain[j] = Domain("m", string(rune(i)))*31 + Hash(j)*0x9E3779B97F4A7C15
@@ -236,17 +236,18 @@ func TestBudgetHolds(t *testing.T) {
 
 func TestSameWritesSameDigest(t *testing.T) {
 	build := func(lookups bool) *Index {
-		x := New(Options{Budget: 3 << 20, Workers: 16})
+		size := uint64(fewer(2, 1))
+		x := New(Options{Budget: unit.Bytes(size * 3 << 19), Workers: 16})
 		rng := rand.New(rand.NewPCG(5, 6))
 		var hits Hits
 		for i := range 16 {
 			_, _ = x.Attach(uint64(100 + i))
 		}
-		for range 2000 {
+		for range fewer(2000, 900) {
 			w := Worker(rng.IntN(16))
 			chain := make([]Hash, rng.IntN(200))
 			for j := range chain {
-				chain[j] = Hash(rng.Uint64N(1 << 17))
+				chain[j] = Hash(rng.Uint64N(size << 16))
 			}
 			switch rng.IntN(20) {
 			case 0:

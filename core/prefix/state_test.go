@@ -151,11 +151,7 @@ func snapshotOf(t testing.TB, s *State) []byte {
 // snapshot taken at any moment, has the same bytes, also when the index is full
 // and forgets.
 func TestReplicasStayEqual(t *testing.T) {
-	seeds := uint64(6)
-	if shorter > 1 {
-		seeds = 2
-	}
-	for seed := range seeds {
+	for seed := range uint64(fewer(6, 2)) {
 		o := Options{Budget: 1 << 20, Workers: 12}
 		if seed%2 == 0 {
 			o.Budget = 64 << 20
@@ -163,7 +159,7 @@ func TestReplicasStayEqual(t *testing.T) {
 		tell := newTeller(seed, 20)
 		first, second := NewState(o), NewState(o)
 		third := NewState(Options{}) // has another budget until it restores
-		for range max(900/shorter, 300) {
+		for range fewer(900, 200) {
 			frames := tell.frames()
 			got, want := apply(t, first, frames), apply(t, second, frames)
 			if !slices.Equal(got, want) {
@@ -185,7 +181,7 @@ func TestReplicasStayEqual(t *testing.T) {
 		if a, b := first.Stats(), second.Stats(); a != b {
 			t.Errorf("seed %d: %+v and %+v", seed, a, b)
 		}
-		if forgot := first.Stats().Forgotten > 0; shorter == 1 && forgot != (seed%2 == 1) {
+		if forgot := first.Stats().Forgotten > 0; fewer(1, 0) == 1 && forgot != (seed%2 == 1) {
 			t.Errorf("seed %d: forgotten %v", seed, forgot)
 		}
 	}
@@ -194,10 +190,10 @@ func TestReplicasStayEqual(t *testing.T) {
 // TestASnapshotIsOfOneMoment: what is written while frames go on being applied is
 // what was there when it was taken.
 func TestASnapshotIsOfOneMoment(t *testing.T) {
-	for seed := range uint64(4) {
+	for seed := range uint64(fewer(4, 1)) {
 		tell := newTeller(seed, 12)
 		s := NewState(Options{Budget: 2 << 20, Workers: 8})
-		for range 300 {
+		for range fewer(300, 150) {
 			apply(t, s, tell.frames())
 		}
 		want := snapshotOf(t, s)
@@ -357,10 +353,7 @@ func TestFrameValidate(t *testing.T) {
 // less.
 func TestMemoryStaysAtTheBudget(t *testing.T) {
 	const chains, length = 1_000_000, 4
-	n, budget := chains/shorter, unit.Bytes(16<<20)
-	if shorter > 1 {
-		budget /= 4
-	}
+	n, budget := fewer(chains, chains/20), unit.Bytes(fewer(16, 3)<<20)
 	s := NewState(Options{Budget: budget, Workers: 64})
 	rng := rand.New(rand.NewPCG(1, 1))
 	apply(t, s, []Frame{{Kind: FrameAttach, Worker: "w", Epoch: 1}, {Kind: FrameBegin, Worker: "w", Epoch: 1, Repair: 1}, {Kind: FrameEnd, Worker: "w", Epoch: 1, Repair: 1}})
@@ -452,7 +445,7 @@ func smallSnapshot(t testing.TB) []byte {
 func TestDamagedSnapshotsAreRefused(t *testing.T) {
 	good := smallSnapshot(t)
 	rng := rand.New(rand.NewPCG(1, 1))
-	for range 300 / shorter {
+	for range fewer(300, 20) {
 		b := slices.Clone(good)
 		b[rng.IntN(len(b))] ^= 1 << rng.IntN(8)
 		if err := NewState(Options{}).Restore(bytes.NewReader(b)); err == nil {

@@ -176,9 +176,12 @@ func (s *Store) changeHere(ctx context.Context, caller string, req *peer.ChangeR
 		if req.GetGroup() == peer.Group_GROUP_PREFIX {
 			return l.Remove(ctx, c.Remove, 0)
 		}
-		return s.removeHere(ctx, g, c.Remove)
+		return s.retire(ctx, g, c.Remove, func() error { return s.removeHere(ctx, g, c.Remove) })
 	case *peer.ChangeRequest_Put:
-		return s.putHere(ctx, g, c.Put)
+		if c.Put.GetVoter() {
+			return s.putHere(ctx, g, c.Put)
+		}
+		return s.retire(ctx, g, c.Put.GetId(), func() error { return s.putHere(ctx, g, c.Put) })
 	case *peer.ChangeRequest_Admit:
 		return s.admitHere(ctx, g, caller, c.Admit)
 	}

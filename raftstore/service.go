@@ -81,7 +81,8 @@ func (s *Store) refuseTwin(ctx context.Context, n *peer.Node) error {
 }
 
 // hasRemoved reports that this node leads, has made sure that it does, and that
-// n, which believes to be in the cluster, is not a member.
+// n, which believes to be in the cluster, is not a member. While the prefix group
+// counts on it, it is not told: it would stop.
 func (s *Store) hasRemoved(ctx context.Context, n *peer.Node) bool {
 	g := s.groups.Load()
 	if g == nil || n.GetClusterId() == "" || !g.core.Leading() || isMember(g, n.GetId()) {
@@ -90,7 +91,7 @@ func (s *Store) hasRemoved(ctx context.Context, n *peer.Node) bool {
 	if _, err := g.core.ReadIndex(ctx); err != nil {
 		return false
 	}
-	return !isMember(g, n.GetId())
+	return !isMember(g, n.GetId()) && !seated(g, n.GetId())
 }
 
 func isMember(g *groups, id string) bool {

@@ -19,6 +19,7 @@ type nemesis struct {
 	rng  *rand.Rand
 	long bool // holds states longer
 	say  func(string, ...any)
+	acks func() uint64 // what clients were told is done
 }
 
 // action is something that happens to a cluster and is over when it returns.
@@ -56,6 +57,19 @@ func (n *nemesis) act(ctx context.Context, a action) {
 	n.say("%s", a.name)
 	a.do(n, ctx)
 	n.heal(ctx)
+	n.works(ctx)
+}
+
+// works waits until clients get on: a cluster that is healed does not stay as it
+// was.
+func (n *nemesis) works(ctx context.Context) {
+	begin, before := time.Now(), n.acks()
+	if !until(ctx, patience, func() bool { return n.acks() > before+2*clientCount }) && ctx.Err() == nil {
+		n.yard.t.Errorf("clients do not get on within %v of the network, disks and nodes being healed", patience)
+	}
+	if took := time.Since(begin); took > 5*time.Second {
+		n.say("  clients got on after %v", took.Round(time.Millisecond))
+	}
 }
 
 // while is how long a state lasts.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/yardmaster/yardmaster/policies/module"
 )
@@ -74,18 +75,10 @@ func checkExports(m *module.Module, k Kind, p *problems) {
 	}
 	switch {
 	case found == 0:
-		p.addf("the module does not export %s, which kind %s needs", orList(names), k)
+		p.addf("the module does not export %s, which kind %s needs", strings.Join(names, " or "), k)
 	case found > 1:
-		p.addf("the module exports %d of %s; one is needed", found, orList(names))
+		p.addf("the module exports %d of %s; one is needed", found, strings.Join(names, " or "))
 	}
-}
-
-func orList(names []string) string {
-	out := names[0]
-	for _, n := range names[1:] {
-		out += " or " + n
-	}
-	return out
 }
 
 // exports says whether the module exports a function of that name; one of another

@@ -22,6 +22,7 @@ const (
 	MostMetrics  = 32 // counters, and histograms
 	MostBuckets  = 24 // of a histogram
 	mostHelp     = 256
+	mostName     = 63
 )
 
 // ErrManifest says that a manifest is missing or says what it may not.
@@ -152,7 +153,7 @@ func (m *Manifest) validate(p *problems) {
 		p.addf("kind %q is unknown; it is one of %s", m.Kind, list(Kinds()))
 		return
 	}
-	if !isName(m.Name, 63) {
+	if !isName(m.Name) {
 		p.addf("name %q must have from 1 to 63 of a-z, 0-9 and -, and begin with a letter", m.Name)
 	}
 	if n := len(m.Version); n < 1 || n > 32 || strings.ContainsFunc(m.Version, func(r rune) bool { return r <= ' ' || r > '~' }) {
@@ -190,8 +191,8 @@ func list[T ~string](words []T) string {
 }
 
 // isName says whether s is made of a-z, 0-9, - and _, and begins with a letter.
-func isName(s string, most int) bool {
-	if s == "" || len(s) > most || s[0] < 'a' || s[0] > 'z' {
+func isName(s string) bool {
+	if s == "" || len(s) > mostName || s[0] < 'a' || s[0] > 'z' {
 		return false
 	}
 	return !strings.ContainsFunc(s, func(r rune) bool {
@@ -232,7 +233,7 @@ func (m *Manifest) validateParams(p *problems) {
 	seen := map[string]bool{}
 	for _, q := range m.Params {
 		switch {
-		case !isName(q.Name, 63):
+		case !isName(q.Name):
 			p.addf("param %q must have from 1 to 63 of a-z, 0-9, _ and -, and begin with a letter", q.Name)
 		case seen[q.Name]:
 			p.addf("param %q is listed twice", q.Name)
@@ -278,7 +279,7 @@ func (m *Manifest) validateMetrics(p *problems) {
 		}
 		for _, q := range metrics {
 			switch {
-			case !isName(q.Name, 63) || strings.Contains(q.Name, "-"):
+			case !isName(q.Name) || strings.Contains(q.Name, "-"):
 				p.addf("%s %q must have from 1 to 63 of a-z, 0-9 and _, and begin with a letter", what, q.Name)
 			case seen[q.Name]:
 				p.addf("%s %q is listed twice", what, q.Name)
@@ -325,7 +326,7 @@ func (m *Manifest) validateGrants(p *problems) {
 	if m.Pages > MostPages {
 		p.addf("pages is %d; a policy may ask for up to %d", m.Pages, MostPages)
 	}
-	if m.Fallback != "" && !isName(m.Fallback, 63) {
+	if m.Fallback != "" && !isName(m.Fallback) {
 		p.addf("fallback %q is no name of a policy", m.Fallback)
 	}
 	switch {

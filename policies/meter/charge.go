@@ -55,6 +55,7 @@ func (w *writer) survey(i int) (counted bool) {
 		case module.OpMemoryCopy, module.OpMemoryFill, module.OpMemoryInit, module.OpTableInit, module.OpMemoryGrow:
 			w.edits = append(w.edits, edit{at: in.Pos, op: in.Op})
 			counted = true
+		default:
 		}
 	}
 	return counted
@@ -86,7 +87,8 @@ func (w *writer) charge(paid int) {
 	b := index(append(w.body, opI64Sub), opLocalTee, paid)
 	b = index(b, opGlobalSet, w.fuel)
 	b = index(b, opLocalGet, paid)
-	w.body = append(b, opI64Const, 0, opI64LtS, opIf, noResult, opUnreachable, opEnd)
+	b = append(b, opI64Const, 0, opI64LtS, opIf, noResult, opUnreachable, opEnd)
+	w.body = b
 }
 
 // chargeCount writes code that charges for the count on the stack and leaves it

@@ -7,15 +7,21 @@ import (
 )
 
 // The costs in units of fuel. One is about the time of one simple instruction,
-// from a tenth of a nanosecond to half of one.
+// a tenth of a nanosecond to one. What takes longer costs more, so that no code
+// makes its fuel last; BenchmarkUnit measures it.
 const (
-	costEntry = 10 // a function's entry, beside its slots and its instructions
-	costLoop  = 1  // a loop's header, beside its instructions
-	costCall  = 4
-	costTable = 2 // a br_table
-	costDiv   = 12
-	costSqrt  = 6
-	costTrunc = 3 // a conversion that checks its range
+	costEntry  = 10 // a function's entry, beside its slots and its instructions
+	costLoop   = 3  // a loop's header, beside its instructions
+	costCall   = 4
+	costTable  = 2  // a br_table
+	costDrop   = 4  // of a segment
+	costTrunc  = 6  // a conversion that checks its range
+	costLanes  = 4  // lanes that are chosen by lanes
+	costMul    = 8  // a product of vectors of i64, for which there is no instruction
+	costDiv    = 12 // and roots
+	costBytes  = 16 // a call of the engine's for many bytes, beside their number
+	costShift  = 24 // an arithmetic shift of vectors of i64, likewise
+	costEngine = 64 // what leaves the compiled code: growth of the memory
 
 	// bytesShift makes units of bytes: one for eight.
 	bytesShift = 3
@@ -50,19 +56,29 @@ func costOf(op module.Op) uint8 {
 	}
 }
 
-// costNamed tells slow instructions by the ends of their names, which are the same
-// for scalars and vectors.
+// costNamed tells slow instructions by their names, most by the verb, which is the
+// same for scalars and vectors.
 func costNamed(name string) uint8 {
 	_, verb, _ := strings.Cut(name, ".")
+	switch name {
+	case "memory.grow":
+		return costEngine
+	case "memory.fill", "memory.copy", "memory.init", "table.init":
+		return costBytes
+	case "data.drop", "elem.drop":
+		return costDrop
+	case "i64x2.mul":
+		return costMul
+	case "i64x2.shr_s":
+		return costShift
+	case "i8x16.swizzle", "i8x16.shuffle", "i8x16.popcnt":
+		return costLanes
+	}
 	switch {
-	case strings.HasPrefix(verb, "div"), strings.HasPrefix(verb, "rem"):
+	case strings.HasPrefix(verb, "div"), strings.HasPrefix(verb, "rem"), verb == "sqrt":
 		return costDiv
-	case verb == "sqrt":
-		return costSqrt
 	case strings.HasPrefix(verb, "trunc_"):
 		return costTrunc
-	case strings.HasPrefix(name, "memory.") && verb != "size", strings.HasPrefix(name, "table."):
-		return costCall
 	default:
 		return 1
 	}

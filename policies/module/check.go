@@ -154,6 +154,7 @@ func (c *checker) special(in *Instr) {
 		c.d.m.Grows = true
 	case OpMemoryInit:
 		c.dataIndex(in)
+	default:
 	}
 }
 
@@ -427,10 +428,8 @@ func (c *checker) reference(in *Instr) {
 		}
 		c.push(I32)
 	case opRefFunc:
-		if int64(in.X) >= int64(len(c.d.declared)) || !c.d.declared[in.X] {
-			c.fail(in, "names function %d, which no export, global or element segment names", in.X)
-		}
-		c.push(FuncRef)
+		// wazero allocates for each execution and keeps it as long as the instance.
+		c.d.fail(ErrFeature, in.Pos, "ref.func is not allowed in functions, because each execution takes memory that the limit does not bound; fill tables by element segments")
 	case opTableGet:
 		if c.hasTable(in, in.X) {
 			c.pop(in, I32)

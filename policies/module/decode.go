@@ -37,7 +37,6 @@ type decoder struct {
 	m       *Module
 
 	types      []uint32 // of the functions with a body, before their bodies come
-	declared   []bool   // functions that ref.func may name
 	dataCount  int      // -1 if not announced
 	code       int      // bodies read, or -1
 	customSize int
@@ -282,7 +281,6 @@ func (d *decoder) functionSection() {
 			return
 		}
 	}
-	d.declared = make([]bool, d.funcs())
 }
 
 // funcs is the number of functions, imports counted.
@@ -400,9 +398,6 @@ func (d *decoder) exportSection() {
 			return
 		}
 		seen[e.Name] = struct{}{}
-		if e.Kind == KindFunc {
-			d.declare(e.Index)
-		}
 		d.m.Exports = append(d.m.Exports, e)
 	}
 }
@@ -424,12 +419,4 @@ func (d *decoder) exportable(k Kind) int {
 	default:
 		panic(fmt.Sprintf("module: kind %d of an export", k))
 	}
-}
-
-// declare lets ref.func name a function.
-func (d *decoder) declare(index int) {
-	if len(d.declared) < d.funcs() {
-		d.declared = append(d.declared, make([]bool, d.funcs()-len(d.declared))...)
-	}
-	d.declared[index] = true
 }

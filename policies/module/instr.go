@@ -127,6 +127,7 @@ func (r *reader) instr(in *Instr, labels int) *opInfo {
 		op = r.prefixed(in.Pos, bulk, "")
 	case 0xfd:
 		op = r.prefixed(in.Pos, vector, "relaxed SIMD instructions")
+	default:
 	}
 	info := op.info()
 	if info.name == "" {

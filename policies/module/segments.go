@@ -17,7 +17,6 @@ func (d *decoder) constant(want ValType, of string) {
 			d.failf(ErrInvalid, at, "%s names function %d of %d", of, in.X, d.funcs())
 			return
 		}
-		d.declare(int(in.X))
 		got = FuncRef
 	case in.Op == opGlobalGet:
 		d.failf(ErrInvalid, at, "%s reads global %d; a constant may read imported globals only, and a policy has none", of, in.X)
@@ -95,9 +94,6 @@ func (d *decoder) elements(t ValType, expressions bool) {
 			f := int(d.u32())
 			if f >= d.funcs() {
 				d.failf(ErrInvalid, at, "an element segment names function %d of %d", f, d.funcs())
-			}
-			if d.err == nil {
-				d.declare(f)
 			}
 		}
 		if d.err != nil {

@@ -36,8 +36,9 @@ func (t ValType) String() string {
 		return "funcref"
 	case ExternRef:
 		return "externref"
+	default:
+		return "any value"
 	}
-	return "any value"
 }
 
 func (t ValType) isRef() bool { return t == FuncRef || t == ExternRef }

@@ -119,6 +119,7 @@ func forbidden() []Hostile {
 			m.Table("funcref", 1, -1)
 			m.Export("f", module.KindFunc, m.Func("", "", "loop ref.null funcref i32.const 100000 table.grow 0 drop br 0 end"))
 		}), module.ErrFeature, "table.grow is not allowed"},
+		{"reference bomb", with(func(m *Module) { m.Export("f", module.KindFunc, m.Func("", "", "loop ref.func 0 drop br 0 end")) }), module.ErrFeature, "ref.func is not allowed in functions"},
 		{"huge table", with(func(m *Module) { m.Table("funcref", 100_000_000, -1) }), module.ErrLimit, "100000000 entries"},
 		{"huge memory", with(func(m *Module) { m.Memory(65_536, -1) }), module.ErrLimit, "65536 pages"},
 		{"two memories", with(func(m *Module) { m.Memory(1, 1); m.Memory(1, 1) }), module.ErrFeature, "several memories"},

@@ -52,7 +52,7 @@ var typeBytes = map[string]module.ValType{
 // types encodes a list like "i32 f64" without its length.
 func types(list string) []byte {
 	var b []byte
-	for _, name := range strings.Fields(list) {
+	for name := range strings.FieldsSeq(list) {
 		t, ok := typeBytes[name]
 		if !ok {
 			panic("wattest: unknown type " + name)

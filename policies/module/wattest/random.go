@@ -289,13 +289,13 @@ func (g *generator) call(i int, want string) bool {
 func (g *generator) table() {
 	switch g.choose(4) {
 	case 0:
-		g.emit("i32.const %d ref.func 0 table.set 0", g.choose(9))
+		g.emit("i32.const %d i32.const %d table.get 0 table.set 0", g.choose(9), g.choose(8))
 	case 1:
 		g.emit("i32.const %d ref.null funcref table.set 0", g.choose(9))
 	case 2:
 		g.emit("i32.const %d i32.const %d i32.const %d table.init 1 0", g.choose(8), g.choose(2), g.choose(3))
 	default:
-		g.emit("i32.const %d table.get 0 ref.func 0 i32.const %d select-t funcref ref.is_null table.size 0 i32.add global.set 0", g.choose(9), g.choose(2))
+		g.emit("i32.const %d table.get 0 ref.null funcref i32.const %d select-t funcref ref.is_null table.size 0 i32.add global.set 0", g.choose(9), g.choose(2))
 	}
 }
 

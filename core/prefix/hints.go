@@ -12,6 +12,9 @@ type hints struct {
 	last  []Hash // by line; 0 is an empty line
 	lines []slotBatch
 	turn  uint32
+	// once has a mark of batches that were looked for lately. Only at the second
+	// time is one remembered: most chains end in what never comes again.
+	once []uint16
 }
 
 const (
@@ -20,6 +23,8 @@ const (
 	// hinted is how many leading blocks of a chain are remembered, lest one long
 	// chain takes the room of all others.
 	hinted = 2048
+
+	onceMarks = 1 << 14
 )
 
 // follow forgets what was remembered of another index than x.
@@ -30,6 +35,7 @@ func (m *hints) follow(x *Index) {
 	m.index = x
 	clear(m.last)
 	clear(m.lines)
+	clear(m.once)
 }
 
 // find is where the blocks of the batch that begins at block at of chain stood,
@@ -73,8 +79,13 @@ func (m *hints) keep(chain []Hash, at int, slots *slotBatch) {
 	}
 	if m.last == nil {
 		m.last, m.lines = make([]Hash, hintSets*hintWays), make([]slotBatch, hintSets*hintWays)
+		m.once = make([]uint16, onceMarks)
 	}
 	last := chain[end-1]
+	if mark := &m.once[last>>16%onceMarks]; *mark != uint16(last>>48) {
+		*mark = uint16(last >> 48)
+		return
+	}
 	line := int(last%hintSets) * hintWays
 	for way := range hintWays {
 		if held := m.last[line+way]; held == 0 || held == last {

@@ -36,11 +36,16 @@ func (x *Index) walk(chain []Hash, h *Hits, a, b uint64) int {
 	h.hints.follow(x)
 	h.passed(a, b)
 	for at := 1; at < len(chain); {
-		for slots := h.hints.find(chain, at); slots != nil; slots = h.hints.find(chain, at) {
+		slots, next := h.hints.find(chain, at), h.hints.find(chain, at+batch)
+		for ; slots != nil; at += batch {
+			afterNext := h.hints.find(chain, at+2*batch)
+			if afterNext != nil {
+				fetch(afterNext)
+			}
 			if n, more := x.compare(chain[at:at+batch], slots, h, at); !more {
 				return n
 			}
-			at += batch
+			slots, next = next, afterNext
 		}
 		if at == len(chain) {
 			break

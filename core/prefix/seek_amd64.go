@@ -17,6 +17,11 @@ func findTags(keys *Hash, n int, d *directory, cells *cellMap, chunks *atomic.Po
 //go:noescape
 func findSlots(keys *Hash, n int, tags *tagBatch, slots *slotBatch)
 
+// fetch asks for the memory of the slots.
+//
+//go:noescape
+func fetch(slots *slotBatch)
+
 // What the assembly takes for granted; where it is not so this does not compile.
 const (
 	_ = -unsafe.Offsetof(directory{}.runs)
@@ -24,5 +29,5 @@ const (
 	_ = -(unsafe.Sizeof(run{}) ^ 8)
 	_ = -(unsafe.Offsetof(run{}.depth) ^ 4)
 	_ = uint(-(cellBits ^ 12) - (chunkPages ^ 64) - (pageWords ^ 512))
-	_ = uint(-(pageGroups ^ 20) - (groupSlots ^ 8) - (slotsAt ^ 32) - (slotWords ^ 3))
+	_ = uint(-(pageGroups ^ 20) - (groupSlots ^ 8) - (slotsAt ^ 32) - (slotWords ^ 3) - (batch ^ 16))
 )

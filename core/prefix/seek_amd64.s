@@ -107,3 +107,26 @@ slot:
 	INCQ    BX
 	JNZ     slot
 	RET
+
+// func fetch(slots *slotBatch)
+TEXT ·fetch(SB), NOSPLIT, $0-8
+	MOVQ slots+0(FP), SI
+	LEAQ 128(SI), DI
+
+ask:
+	MOVQ (SI), AX
+	MOVQ 8(SI), BX
+	MOVQ 16(SI), CX
+	MOVQ 24(SI), DX
+	PREFETCHT0 (AX)
+	PREFETCHT0 16(AX)
+	PREFETCHT0 (BX)
+	PREFETCHT0 16(BX)
+	PREFETCHT0 (CX)
+	PREFETCHT0 16(CX)
+	PREFETCHT0 (DX)
+	PREFETCHT0 16(DX)
+	ADDQ $32, SI
+	CMPQ SI, DI
+	JNE  ask
+	RET

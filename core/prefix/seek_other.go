@@ -11,3 +11,5 @@ func findTags(keys *Hash, n int, d *directory, cells *cellMap, chunks *atomic.Po
 func findSlots(keys *Hash, n int, tags *tagBatch, slots *slotBatch) {
 	plainSlots(keys, n, tags, slots)
 }
+
+func fetch(*slotBatch) {}

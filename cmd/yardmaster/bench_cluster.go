@@ -113,7 +113,7 @@ func clusterRows(r *cluster.Result) [][]string {
 		row("cached share of the trace, one cache of the fleet's size", "%.4f", p.Oracle)
 	}
 	if s := r.Restart; s != nil {
-		row("cached share of common beginnings, warm", "%.4f of %.4f", s.Warm, s.Best)
+		row("cached share of common beginnings: warm, at best, by chance", "%.4f, %.4f, %.4f", s.Warm, s.Best, s.Blind)
 		for _, c := range s.Cases {
 			row("killed: "+c.Killed, "%.4f of the warm share, ready after %s", c.OfWarm, milliseconds(c.ReadyMS))
 		}

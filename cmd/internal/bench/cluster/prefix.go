@@ -135,8 +135,8 @@ type tally struct {
 	fault          error // the first
 }
 
-// ask sends a request and counts its answer.
-func (t *tally) ask(ctx context.Context, c *client, r request) {
+// ask sends a request and counts its answer; ok says that there was one.
+func (t *tally) ask(ctx context.Context, c *client, r request) (a answer, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, replayTime)
 	defer cancel()
 	begin := time.Now()
@@ -149,12 +149,13 @@ func (t *tally) ask(ctx context.Context, c *client, r request) {
 		if t.fault == nil {
 			t.fault = err
 		}
-		return
+		return a, false
 	}
 	t.asked++
 	t.prompt += a.prompt
 	t.cached += a.cached
 	t.took = append(t.took, took)
+	return a, true
 }
 
 // share is the cached tokens over the prompts' tokens; 0 when nothing was asked.

@@ -17,7 +17,10 @@ type Restart struct {
 	Groups int     `json:"groups"`
 	Warm   float64 `json:"warm_cached_share"`
 	Best   float64 `json:"best_cached_share"` // all of the common beginnings
-	Cases  []Case  `json:"cases"`
+	// Blind is the warm share that workers chosen by chance would have given: a
+	// group was served by so many of them when the first node was killed, over all.
+	Blind float64 `json:"blind_cached_share"`
+	Cases []Case  `json:"cases"`
 }
 
 // Case is one way of dying.
@@ -53,7 +56,7 @@ func (b *bench) restart(ctx context.Context) error {
 // time what is still found, at once after it is ready.
 func (b *bench) restarts(ctx context.Context, f *fleet) (*Restart, error) {
 	r := &Restart{Groups: b.Groups, Best: float64(groupTokens) / (groupTokens + ownTokens)}
-	p := &passes{bench: b, fleet: f}
+	p := &passes{bench: b, fleet: f, served: map[service]bool{}}
 	b.say("restart: warming up")
 	for range 2 {
 		if _, err := p.run(ctx, f.clients, max(b.PerPass, b.Groups)); err != nil {
@@ -64,7 +67,7 @@ func (b *bench) restarts(ctx context.Context, f *fleet) (*Restart, error) {
 	if err != nil {
 		return r, err
 	}
-	r.Warm = warm.share()
+	r.Warm, r.Blind = warm.share(), r.Best*p.held()
 	for _, c := range p.cases() {
 		b.say("restart: killing " + c.what)
 		one, err := p.after(ctx, c, r.Warm)
@@ -83,6 +86,23 @@ type passes struct {
 	*bench
 	fleet *fleet
 	next  uint64 // own part
+
+	mu     sync.Mutex
+	served map[service]bool
+}
+
+// service is a group that a worker has served.
+type service struct {
+	group  int
+	worker string
+}
+
+// held is the share of workers, of all, that have served a group; the mean of all
+// groups.
+func (p *passes) held() float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return float64(len(p.served)) / float64(p.Groups*len(p.fleet.Workers))
 }
 
 // run sends n requests, over all groups in turn, to the gateways in turn, and
@@ -97,9 +117,15 @@ func (p *passes) run(ctx context.Context, to []*client, n int) (*tally, error) {
 		own := p.next
 		task.Go(func() {
 			defer func() { <-slots }()
-			t.ask(ctx, to[i/p.Groups%len(to)], request{
-				prompt: piece(kindGroup, uint64(i%p.Groups), groupTokens) + piece(kindOwn, own, ownTokens), tokens: groupOutput,
+			group := i % p.Groups
+			a, ok := t.ask(ctx, to[i/p.Groups%len(to)], request{
+				prompt: piece(kindGroup, uint64(group), groupTokens) + piece(kindOwn, own, ownTokens), tokens: groupOutput,
 			})
+			if ok {
+				p.mu.Lock()
+				p.served[service{group, a.worker}] = true
+				p.mu.Unlock()
+			}
 		})
 	}
 	task.Wait()

@@ -29,8 +29,29 @@ func TestLeaderStopped(t *testing.T) {
 	for range rounds {
 		c.stopLeader(t)
 	}
+	c.stopAll(t)
 	stop()
 	c.verdict(t)
+}
+
+// stopAll stops all planners at once, as a machine does that sleeps or moves.
+// None may take that for a fault of its own.
+func (c *cluster) stopAll(t *testing.T) {
+	t.Helper()
+	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
+		for _, n := range c.Nodes {
+			n.Signal(sig)
+		}
+		if sig == syscall.SIGSTOP {
+			time.Sleep(2 * time.Second)
+		}
+	}
+	c.works(t)
+	for _, n := range c.Nodes {
+		if !n.Running() {
+			t.Errorf("%s ended because it was stopped: %s", n.ID, n.LastWords())
+		}
+	}
 }
 
 func (c *cluster) stopLeader(t *testing.T) {

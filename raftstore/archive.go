@@ -297,8 +297,14 @@ func (s *Store) restoreGroup(ctx context.Context, g restorer, part ArchivePart, 
 			return err
 		}
 		s.log.Warn("leadership was lost in the middle of a restoration; it begins anew", "error", err)
+		if !s.sleep(ctx, retryRestore) {
+			return err
+		}
 	}
 }
+
+// retryRestore is between two attempts to restore.
+const retryRestore = 200 * time.Millisecond
 
 // unpacked is an archive's parts, ready to be read.
 type unpacked struct{ core, prefix *os.File }

@@ -89,14 +89,7 @@ func (s *Store) findHome() {
 			return
 		}
 		// Chance keeps nodes from asking one another in step for ever.
-		timer := time.NewTimer(pause/2 + rand.N(pause))
-		select {
-		case <-timer.C:
-		case <-s.faulted:
-			timer.Stop()
-			return
-		case <-s.ctx.Done():
-			timer.Stop()
+		if !s.sleep(s.ctx, pause/2+rand.N(pause)) {
 			return
 		}
 	}

@@ -186,7 +186,7 @@ func (s *Store) catchUp(g *groups) {
 			if err == nil {
 				break
 			}
-			if s.ended() {
+			if !s.sleep(s.ctx, tendEvery) {
 				return
 			}
 		}

@@ -193,6 +193,21 @@ func (s *Store) waitUntil(ctx context.Context, what string, done func() bool) er
 	return nil
 }
 
+// sleep pauses, and reports whether the pause came to its end before ctx did, or
+// the node.
+func (s *Store) sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+	case <-s.faulted:
+	case <-s.ctx.Done():
+	}
+	return false
+}
+
 // NodeID names this node.
 func (s *Store) NodeID() string { return s.cfg.NodeID }
 

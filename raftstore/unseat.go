@@ -67,14 +67,7 @@ func (s *Store) awaitUnseated(ctx context.Context, g *groups, id string) error {
 // ended, or the node.
 func (s *Store) poll(ctx context.Context, done func() bool) bool {
 	for !done() {
-		timer := time.NewTimer(retryPause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return false
-		case <-s.faulted:
-			timer.Stop()
+		if !s.sleep(ctx, retryPause) {
 			return false
 		}
 	}

@@ -78,21 +78,26 @@ func (g *Group[R]) Restore(ctx context.Context, meta SnapshotMeta, r io.Reader) 
 	if err := g.verify(spool); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
+	if err := g.acquire(ctx); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
 	// The library reads to the end even when ctx is over; then the file may only
 	// be closed afterwards.
 	again, err := os.Open(spool.Name())
 	if err != nil {
+		<-g.slots
 		return fmt.Errorf("restore: %w", err)
 	}
 	wanted := &raft.SnapshotMeta{Version: raft.SnapshotVersionMax, Index: meta.Index, Term: meta.Term, Size: size}
-	err = g.do(ctx, func() error { return errors.Join(g.force(ctx, wanted, again), again.Close()) })
+	err = g.run(ctx, func() error { return errors.Join(g.force(ctx, wanted, again), again.Close()) })
 	if err != nil {
 		return fmt.Errorf("restore: %w", g.proposeError(err))
 	}
 	return nil
 }
 
-// force has the library take a snapshot over.
+// force has the library take a snapshot over. From when it has begun to read no
+// error means that nothing happened.
 func (g *Group[R]) force(ctx context.Context, meta *raft.SnapshotMeta, r io.Reader) error {
 	g.restoring <- struct{}{}
 	defer func() { <-g.restoring }()
@@ -101,7 +106,32 @@ func (g *Group[R]) force(ctx context.Context, meta *raft.SnapshotMeta, r io.Read
 	}
 	g.adapter.forced.Store(true)
 	defer g.adapter.forced.Store(false)
-	return g.raft.Restore(meta, r, remaining(ctx))
+	noted := &notedReader{r: r}
+	err := g.raft.Restore(meta, noted, g.enqueue(ctx))
+	if err == nil || !noted.begun {
+		return err
+	}
+	if errors.Is(err, raft.ErrEnqueueTimeout) {
+		// One timer of the library is for a place in its queue before the state is
+		// replaced and for another afterwards, for an entry that makes the others
+		// follow. The state here is replaced; any entry does that.
+		err = g.raft.Barrier(g.enqueue(ctx)).Error()
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrAmbiguous, err)
+	}
+	return nil
+}
+
+// notedReader tells whether anything was read.
+type notedReader struct {
+	r     io.Reader
+	begun bool // the library reads and returns one after the other
+}
+
+func (n *notedReader) Read(p []byte) (int, error) {
+	n.begun = true
+	return n.r.Read(p)
 }
 
 // spool copies r into a file, so that it can be read twice.

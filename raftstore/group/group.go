@@ -83,6 +83,9 @@ type Config struct {
 	// with the last entry in it. It must not block, and must not call the group.
 	OnRestore func(applied uint64)
 
+	// longestEnqueue is the constant of that name; tests have less patience.
+	longestEnqueue time.Duration
+
 	Registry *measure.Registry
 	Logger   *slog.Logger
 }

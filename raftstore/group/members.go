@@ -131,7 +131,7 @@ func (g *Group[R]) change(ctx context.Context, what string, prevIndex uint64, st
 	if g.lowDisk.Load() {
 		return ErrLowDisk
 	}
-	err := g.do(ctx, func() error { return start(remaining(ctx)).Error() })
+	err := g.do(ctx, func() error { return start(g.enqueue(ctx)).Error() })
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, g.changeError(err, prevIndex))
 	}

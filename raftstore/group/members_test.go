@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"slices"
 	"strconv"
 	"testing"
@@ -342,5 +343,80 @@ func TestSnapshotAfterAChangeOfMembers(t *testing.T) {
 		_, err := apply(t, lead, "abc", time.Second)
 		must(t, err, lead.AddNonvoter(within(t, time.Second), "7", "7", 0))
 		must(t, lead.Snapshot(within(t, time.Second)))
+	})
+}
+
+// The library's one timer runs while the state is replaced, however long that
+// takes, and ends in what otherwise means that nothing was proposed.
+func TestRestoreThatOutlastsTheQueuesTimer(t *testing.T) {
+	for name, took := range map[string]time.Duration{"within the deadline": 15 * time.Second, "beyond it": 90 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				members := cluster(t, 3, func(_ int, c *Config) { c.SpoolDir = t.TempDir() })
+				defer closeAll(t, members)
+				lead := leader(t, members, 5*time.Second)
+				_, err := apply(t, lead, "abc", time.Second)
+				must(t, err)
+				meta, r, err := lead.SaveSnapshot(within(t, time.Second))
+				must(t, err)
+				_, err = apply(t, lead, "to be undone", time.Second)
+				must(t, err)
+				slow := make(chan struct{})
+				lead.fsm.slow.Store(&slow)
+				time.AfterFunc(took, func() { close(slow) })
+				err = lead.Restore(within(t, time.Minute), meta, r)
+				if took < time.Minute {
+					must(t, err)
+				} else if !errors.Is(err, ErrAmbiguous) || errors.Is(err, ErrBusy) {
+					t.Errorf("Restore = %v", err)
+				}
+				must(t, r.Close())
+				time.Sleep(time.Minute)
+				for i, m := range members {
+					if m.fsm.total() != 3 || m.Fault() != nil {
+						t.Errorf("member %d has sum %d, fault %v", i, m.fsm.total(), m.Fault())
+					}
+				}
+			})
+		})
+	}
+}
+
+// Whatever ends a restoration that has begun, it is not said to have had no
+// effect; and one that has not leaves no file behind.
+func TestRestoreSaysWhetherItBegan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members := cluster(t, 3, func(_ int, c *Config) { c.SpoolDir = t.TempDir() })
+		defer closeAll(t, members)
+		lead := leader(t, members, 5*time.Second)
+		_, err := apply(t, lead, "abc", time.Second)
+		must(t, err)
+		meta, r, err := lead.SaveSnapshot(within(t, time.Second))
+		must(t, err)
+		saved, err := io.ReadAll(r)
+		must(t, err, r.Close())
+
+		for range maxInFlight {
+			lead.slots <- struct{}{}
+		}
+		if err := lead.Restore(within(t, time.Second), meta, bytes.NewReader(saved)); !errors.Is(err, ErrBusy) {
+			t.Errorf("Restore without a slot = %v", err)
+		}
+		for range maxInFlight {
+			<-lead.slots
+		}
+		if left, err := os.ReadDir(lead.cfg.SpoolDir); err != nil || len(left) > 0 {
+			t.Error(left, err)
+		}
+
+		slow := make(chan struct{})
+		lead.fsm.slow.Store(&slow)
+		time.AfterFunc(10*time.Second, func() { close(slow) })
+		time.AfterFunc(time.Second, func() { isolate(members, slices.Index(members, lead)) })
+		err = lead.Restore(within(t, time.Minute), meta, bytes.NewReader(saved))
+		if !errors.Is(err, ErrAmbiguous) {
+			t.Errorf("Restore of a leader that lost its followers meanwhile = %v", err)
+		}
+		connect(members, slices.Index(members, lead))
 	})
 }

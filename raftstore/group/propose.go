@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,7 @@ func (g *Group[R]) Submit(ctx context.Context, entry []byte) (*Pending[R], error
 	start := time.Now()
 	p := &Pending[R]{group: g, done: make(chan struct{})}
 	// BatchApplyCh makes the library's own timeout soft; Wait's ctx is the deadline.
-	future := g.raft.Apply(entry, remaining(ctx))
+	future := g.raft.Apply(entry, g.enqueue(ctx))
 	go func() {
 		defer close(p.done)
 		err := future.Error()
@@ -87,7 +88,7 @@ func (g *Group[R]) Barrier(ctx context.Context) error {
 	if g.lowDisk.Load() {
 		return ErrLowDisk
 	}
-	err := g.do(ctx, func() error { return g.raft.Barrier(remaining(ctx)).Error() })
+	err := g.do(ctx, func() error { return g.raft.Barrier(g.enqueue(ctx)).Error() })
 	if err != nil {
 		return g.proposeError(err)
 	}
@@ -101,6 +102,11 @@ func (g *Group[R]) do(ctx context.Context, call func() error) error {
 	if err := g.acquire(ctx); err != nil {
 		return err
 	}
+	return g.run(ctx, call)
+}
+
+// run is do with a slot that was acquired.
+func (g *Group[R]) run(ctx context.Context, call func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		err := call()
@@ -159,15 +165,15 @@ func (g *Group[R]) proposeError(err error) error {
 	}
 }
 
-// longestEnqueue bounds the wait of a call without a deadline for a place in the
-// library's queue.
+// longestEnqueue bounds the wait of a call for a place in the library's queue.
 const longestEnqueue = 10 * time.Second
 
-// remaining is the time ctx leaves, never 0 or less: to the library that would
-// mean for ever.
-func remaining(ctx context.Context) time.Duration {
+// enqueue is how long a call may wait for a place in the library's queue: what
+// ctx leaves, and never 0 or less, which to the library would mean for ever.
+func (g *Group[R]) enqueue(ctx context.Context) time.Duration {
+	longest := cmp.Or(g.cfg.longestEnqueue, longestEnqueue)
 	if d, ok := ctx.Deadline(); ok {
-		return min(max(time.Until(d), time.Millisecond), longestEnqueue)
+		return min(max(time.Until(d), time.Millisecond), longest)
 	}
-	return longestEnqueue
+	return longest
 }

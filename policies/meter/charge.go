@@ -82,13 +82,19 @@ func (w *writer) locals(f *module.Func, counted bool) {
 }
 
 // charge writes code that sets the fuel to the difference of the two i64 on the
-// stack and stops if that is below zero.
+// stack and stops, or pauses, if that is
+// below zero.
 func (w *writer) charge(paid int) {
 	b := index(append(w.body, opI64Sub), opLocalTee, paid)
 	b = index(b, opGlobalSet, w.fuel)
 	b = index(b, opLocalGet, paid)
-	b = append(b, opI64Const, 0, opI64LtS, opIf, noResult, opUnreachable, opEnd)
-	w.body = b
+	b = append(b, opI64Const, 0, opI64LtS, opIf, noResult)
+	if w.pauses() {
+		b = index(b, opCall, w.refill)
+	} else {
+		b = append(b, opUnreachable)
+	}
+	w.body = append(b, opEnd)
 }
 
 // chargeCount writes code that charges for the count on the stack and leaves it

@@ -12,6 +12,7 @@ import (
 const (
 	costEntry  = 10 // a function's entry, beside its slots and its instructions
 	costLoop   = 3  // a loop's header, beside its instructions
+	costLoad   = 8  // the memory may be slow
 	costCall   = 4
 	costTable  = 2  // a br_table
 	costDrop   = 4  // of a segment
@@ -77,6 +78,8 @@ func costNamed(name string) uint8 {
 	switch {
 	case strings.HasPrefix(verb, "div"), strings.HasPrefix(verb, "rem"), verb == "sqrt":
 		return costDiv
+	case strings.HasPrefix(verb, "load"):
+		return costLoad
 	case strings.HasPrefix(verb, "trunc_"):
 		return costTrunc
 	default:

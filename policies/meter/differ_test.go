@@ -45,7 +45,8 @@ func newEngine(t testing.TB, config wazero.RuntimeConfig) engine {
 	return engine{r}
 }
 
-// run calls "f" in a new instance with some fuel, if the module takes it.
+// run calls "f" in a new instance with some fuel, if the module takes it; it is all
+// in the reserve, if there is one.
 func (e engine) run(t testing.TB, wasm []byte, budget int64) trace {
 	t.Helper()
 	ctx := context.Background()
@@ -63,6 +64,11 @@ func (e engine) run(t testing.TB, wasm []byte, budget int64) trace {
 	if metered {
 		left.Set(uint64(budget))
 	}
+	reserve, pauses := in.ExportedGlobal(meter.ExportReserve).(api.MutableGlobal)
+	if pauses {
+		left.Set(0)
+		reserve.Set(uint64(budget))
+	}
 	var out trace
 	if f := in.ExportedFunction("f"); f != nil {
 		args := make([]uint64, len(f.Definition().ParamTypes()))
@@ -72,7 +78,7 @@ func (e engine) run(t testing.TB, wasm []byte, budget int64) trace {
 		out.Results, err = f.Call(ctx, args...)
 		out.Trap = cause(err)
 	}
-	if m := in.Memory(); m != nil {
+	if m := in.ExportedMemory("memory"); m != nil {
 		b, _ := m.Read(0, m.Size())
 		out.Memory = sha256.Sum256(b)
 	}
@@ -83,6 +89,9 @@ func (e engine) run(t testing.TB, wasm []byte, budget int64) trace {
 	}
 	if metered {
 		out.Left = int64(left.Get())
+	}
+	if pauses {
+		out.Left += int64(reserve.Get())
 	}
 	return out
 }
@@ -117,6 +126,10 @@ func (e engines) compare(t testing.TB, wasm []byte) (finished bool) {
 	if err != nil {
 		t.Fatalf("rewrite: %v", err)
 	}
+	pausing, err := meter.Rewrite(m, meter.Options{Pages: 64, Slice: 100})
+	if err != nil {
+		t.Fatalf("rewrite: %v", err)
+	}
 	if _, err := module.Decode(rewritten, module.Options{}); err == nil || !strings.Contains(err.Error(), "reserved") {
 		t.Errorf("a metered module could be uploaded: %v", err)
 	}
@@ -129,6 +142,9 @@ func (e engines) compare(t testing.TB, wasm []byte) (finished bool) {
 	}
 	if a.exhausted() {
 		return false
+	}
+	if diff := cmp.Diff(a, e.compiler.run(t, pausing, budget)); diff != "" {
+		t.Errorf("pauses change what is computed (-without +with):\n%s\n%x", diff, wasm)
 	}
 	used := budget - a.Left
 	for name, engine := range map[string]engine{"interpreter": e.interpreter, "compiler": e.compiler} {

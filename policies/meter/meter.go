@@ -7,9 +7,16 @@ import (
 	"github.com/yardmaster/yardmaster/policies/module"
 )
 
-// Export is the name under which a metered module exports its fuel, a mutable i64.
-// Below zero it is used up.
-const Export = module.Reserved + "fuel"
+// The names under which a metered module exports its mutable globals, of i64.
+const (
+	// Export is the fuel. The host sets it before each call; below zero afterwards it
+	// was used up.
+	Export = module.Reserved + "fuel"
+	// ExportReserve is what is left beside the fuel, if [Options.Slice] is set. The
+	// budget is the sum of both; the host gives Slice of it to the fuel and the rest
+	// to the reserve.
+	ExportReserve = module.Reserved + "reserve"
+)
 
 // ErrGrowth says that a function, or the memory, is larger than allowed once it is
 // metered.
@@ -23,6 +30,13 @@ const maxBody = 128 << 10
 // Options say what is granted.
 type Options struct {
 	Pages uint32 // the most pages of 64 KiB that the memory may have
+	// Slice, if positive, is how many units may go by without the host getting a
+	// moment. Compiled code cannot be interrupted: while it runs, a garbage collection
+	// of the whole process waits. A unit can take a hundred nanoseconds where memory is
+	// slow, so that large budgets need this. It makes memory-bound code slower by up to
+	// a third, so that small budgets are better without; a module without a memory
+	// never pauses.
+	Slice int64
 }
 
 // Rewrite returns the bytes of a module that does what m does and counts. Errors
@@ -31,7 +45,7 @@ func Rewrite(m *module.Module, o Options) ([]byte, error) {
 	if m.Memory != nil && m.Memory.Min > o.Pages {
 		return nil, fmt.Errorf("%w: the memory begins with %d pages of 64 KiB, and %d are granted", ErrGrowth, m.Memory.Min, o.Pages)
 	}
-	w := writer{m: m, o: o, costs: price(), fuel: len(m.Globals), out: make([]byte, 0, len(m.Bytes)+len(m.Bytes)/8+64)}
+	w := writer{m: m, o: o, costs: price(), fuel: len(m.Globals), reserve: len(m.Globals) + 1, refill: len(m.Imports) + len(m.Funcs), out: make([]byte, 0, len(m.Bytes)+len(m.Bytes)/8+64)}
 	w.out = append(w.out, m.Bytes[:8]...)
 	for _, s := range m.Sections {
 		if s.ID == module.SectionCustom {
@@ -48,11 +62,12 @@ func Rewrite(m *module.Module, o Options) ([]byte, error) {
 
 // writer writes one module.
 type writer struct {
-	m     *module.Module
-	o     Options
-	costs *costs
-	fuel  int // the global's index
-	out   []byte
+	m             *module.Module
+	o             Options
+	costs         *costs
+	fuel, reserve int // the globals' indices
+	refill        int // the function's index, where the module pauses
+	out           []byte
 
 	global, export bool // these sections have been written
 
@@ -76,6 +91,10 @@ func (w *writer) between(id byte) {
 func (w *writer) section(s module.Section) error {
 	rest := w.m.Bytes[s.Body:s.End]
 	switch s.ID {
+	case module.SectionType:
+		w.emit(s.ID, w.types(afterCount(rest)))
+	case module.SectionFunction:
+		w.emit(s.ID, w.functions(afterCount(rest)))
 	case module.SectionMemory:
 		w.emit(s.ID, w.memory())
 	case module.SectionGlobal:
@@ -121,22 +140,43 @@ func (w *writer) memory() []byte {
 	return unsigned(b, int(min(mem.Max, w.o.Pages)))
 }
 
+// added is how many globals the meter adds, and exports of them.
+func (w *writer) added() int {
+	if w.pauses() {
+		return 2
+	}
+	return 1
+}
+
 // globals is the global section with the fuel behind the n that are there.
 func (w *writer) globals(there []byte, n int) []byte {
-	b := append(unsigned(nil, n+1), there...)
-	return append(b, typeI64, 1, opI64Const, 0, opEnd)
+	b := append(unsigned(nil, n+w.added()), there...)
+	b = append(b, typeI64, 1, opI64Const, 0, opEnd)
+	if w.pauses() {
+		b = append(b, typeI64, 1, opI64Const, 0, opEnd)
+	}
+	return b
 }
 
 // exports is the export section with the fuel behind the n that are there.
 func (w *writer) exports(there []byte, n int) []byte {
-	b := append(unsigned(nil, n+1), there...)
+	b := append(unsigned(nil, n+w.added()), there...)
 	b = append(unsigned(b, len(Export)), Export...)
-	return unsigned(append(b, byte(module.KindGlobal)), w.fuel)
+	b = unsigned(append(b, byte(module.KindGlobal)), w.fuel)
+	if w.pauses() {
+		b = append(unsigned(b, len(ExportReserve)), ExportReserve...)
+		b = unsigned(append(b, byte(module.KindGlobal)), w.reserve)
+	}
+	return b
 }
 
 // code makes the code section's content.
 func (w *writer) code() error {
-	w.content = unsigned(w.content[:0], len(w.m.Funcs))
+	n := len(w.m.Funcs)
+	if w.pauses() {
+		n++
+	}
+	w.content = unsigned(w.content[:0], n)
 	for i := range w.m.Funcs {
 		w.function(i)
 		if len(w.body) > maxBody {
@@ -144,6 +184,11 @@ func (w *writer) code() error {
 		}
 		w.content = unsigned(w.content, len(w.body))
 		w.content = append(w.content, w.body...)
+	}
+	if w.pauses() {
+		body := w.refiller()
+		w.content = unsigned(w.content, len(body))
+		w.content = append(w.content, body...)
 	}
 	return nil
 }

@@ -3,6 +3,9 @@ package meter_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/tetratelabs/wazero"
@@ -96,5 +99,73 @@ func TestTheSameModuleGivesTheSameBytes(t *testing.T) {
 	a, b := metered(t, m.Bytes()), metered(t, m.Bytes())
 	if !bytes.Equal(a, b) {
 		t.Error("two rewrites differ")
+	}
+}
+
+// The hostile modules that are valid end in time once they are metered, with as
+// much memory as was granted.
+func TestHostileModulesAreContained(t *testing.T) {
+	for _, h := range wattest.Corpus() {
+		if h.Refused != nil {
+			continue
+		}
+		t.Run(h.Name, func(t *testing.T) {
+			in := instance(t, wazero.NewRuntimeConfigCompiler(), metered(t, h.Wasm))
+			fuel(t, in).Set(1_000_000)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			if _, err := in.ExportedFunction("f").Call(t.Context()); err == nil {
+				t.Error("it did no harm")
+			}
+			runtime.ReadMemStats(&after)
+			if m := in.ExportedMemory("memory"); m != nil && m.Size() > 64*module.PageSize {
+				t.Errorf("%d bytes of memory", m.Size())
+			}
+			if got := after.TotalAlloc - before.TotalAlloc; got > 96<<20 {
+				t.Errorf("%d MiB were allocated", got>>20)
+			} else {
+				t.Logf("%d KiB allocated", got>>10)
+			}
+		})
+	}
+}
+
+func TestLoopsBeyondBoundsAreRefused(t *testing.T) {
+	m := wattest.New()
+	m.Func("", "", strings.Repeat("loop end ", 20_000))
+	decoded, err := module.Decode(m.Bytes(), module.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := meter.Rewrite(decoded, meter.Options{}); !errors.Is(err, meter.ErrGrowth) || !strings.Contains(err.Error(), "split it") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestMemoryIsGranted(t *testing.T) {
+	tests := []struct{ low, high, granted, want int }{
+		{1, -1, 4, 4}, {1, 2, 4, 2}, {3, 9, 4, 4}, {4, 4, 4, 4}, {5, 5, 4, -1},
+	}
+	for _, tt := range tests {
+		m := wattest.New()
+		m.Memory(tt.low, tt.high)
+		m.Export("grow", module.KindFunc, m.Func("-> i32", "", "loop i32.const 1 memory.grow i32.const -1 i32.ne br_if 0 end memory.size"))
+		decoded, err := module.Decode(m.Bytes(), module.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := meter.Rewrite(decoded, meter.Options{Pages: uint32(tt.granted)})
+		if tt.want < 0 {
+			if !errors.Is(err, meter.ErrGrowth) {
+				t.Errorf("%+v: %v", tt, err)
+			}
+			continue
+		}
+		in := instance(t, wazero.NewRuntimeConfigInterpreter(), out)
+		fuel(t, in).Set(1 << 30)
+		got, err := in.ExportedFunction("grow").Call(t.Context())
+		if err != nil || int(got[0]) != tt.want {
+			t.Errorf("%+v: %v pages, %v", tt, got, err)
+		}
 	}
 }

@@ -2,9 +2,11 @@ package meter_test
 
 import (
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -76,7 +78,7 @@ var slow = map[string]string{
 func BenchmarkUnit(b *testing.B) {
 	for _, name := range slices.Sorted(maps.Keys(slow)) {
 		b.Run(name, func(b *testing.B) {
-			in := instance(b, wazero.NewRuntimeConfigCompiler(), unitMetered(b, slow[name]))
+			in := instance(b, wazero.NewRuntimeConfigCompiler(), unitMetered(b, slow[name], 0))
 			in.ExportedGlobal(meter.Export).(api.MutableGlobal).Set(1 << 40)
 			if _, err := in.ExportedFunction("prepare").Call(b.Context()); err != nil {
 				b.Fatal(err)
@@ -97,13 +99,13 @@ func BenchmarkUnit(b *testing.B) {
 	}
 }
 
-func unitMetered(b *testing.B, code string) []byte {
+func unitMetered(b *testing.B, code string, slice int64) []byte {
 	b.Helper()
 	m, err := module.Decode(unit(code), module.Options{Limits: module.Limits{Pages: 300}})
 	if err != nil {
 		b.Fatal(err)
 	}
-	out, err := meter.Rewrite(m, meter.Options{Pages: 300})
+	out, err := meter.Rewrite(m, meter.Options{Pages: 300, Slice: slice})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -133,4 +135,45 @@ func unit(code string) []byte {
 		i32.store 0
 		local.get 1 i32.const 1 i32.add local.tee 1 i32.const 0x40000 i32.lt_u br_if 0 end`))
 	return m.Bytes()
+}
+
+// BenchmarkCollection measures how long a garbage collection takes while a guest
+// follows a chain through 16 MiB with the largest budget there is, without pauses
+// and with them.
+func BenchmarkCollection(b *testing.B) {
+	const budget = 20_000_000
+	for name, slice := range map[string]int64{"without pauses": 0, "with pauses": 50_000} {
+		b.Run(name, func(b *testing.B) {
+			in := instance(b, wazero.NewRuntimeConfigCompiler(), unitMetered(b, slow["chase"], slice))
+			left := in.ExportedGlobal(meter.Export).(api.MutableGlobal)
+			left.Set(1 << 40)
+			if _, err := in.ExportedFunction("prepare").Call(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+			longest := time.Duration(0)
+			for b.Loop() {
+				left.Set(budget)
+				if reserve, ok := in.ExportedGlobal(meter.ExportReserve).(api.MutableGlobal); ok {
+					left.Set(uint64(slice))
+					reserve.Set(uint64(budget - slice))
+				}
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					_, _ = in.ExportedFunction("f").Call(b.Context()) // ends without fuel
+				}()
+				for running := true; running; {
+					start := time.Now()
+					runtime.GC()
+					longest = max(longest, time.Since(start))
+					select {
+					case <-done:
+						running = false
+					default:
+					}
+				}
+			}
+			b.ReportMetric(float64(longest.Microseconds())/1000, "gc-ms")
+		})
+	}
 }

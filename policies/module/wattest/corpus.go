@@ -33,6 +33,7 @@ func with(build func(m *Module)) []byte {
 func body(code string) []byte {
 	return with(func(m *Module) {
 		m.Memory(1, 1)
+		m.Export("memory", module.KindMemory, 0)
 		m.Export("f", module.KindFunc, m.Func("", "", code))
 	})
 }
@@ -163,10 +164,12 @@ func contained() []Hostile {
 		})},
 		{Name: "memory bomb", Wasm: with(func(m *Module) {
 			m.Memory(1, -1)
+			m.Export("memory", module.KindMemory, 0)
 			m.Export("f", module.KindFunc, m.Func("", "", "loop i32.const 1 memory.grow drop br 0 end"))
 		})},
 		{Name: "fill bomb", Wasm: with(func(m *Module) {
 			m.Memory(64, 64)
+			m.Export("memory", module.KindMemory, 0)
 			m.Export("f", module.KindFunc, m.Func("", "", "loop i32.const 0 i32.const 0 i32.const 0x400000 memory.fill br 0 end"))
 		})},
 		{Name: "trap", Wasm: body("unreachable")},

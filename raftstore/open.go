@@ -26,11 +26,11 @@ func (s *Store) open(ctx context.Context) error {
 	}
 	s.openNetwork()
 	if s.ClusterID() == "" {
-		s.tasks.Go(s.findHome)
+		s.tasks.Go("looking for a cluster", s.findHome)
 	} else if err := s.comeHome(ctx); err != nil {
 		return err
 	}
-	s.tasks.Go(s.greetAlways)
+	s.tasks.Go("greeting peers", s.greetAlways)
 	return nil
 }
 
@@ -140,10 +140,10 @@ func (s *Store) openGroups(ctx context.Context, founders []founder) error {
 
 // watch starts what accompanies the groups. All of it ends with the store.
 func (s *Store) watch(g *groups) {
-	s.tasks.Go(func() { s.watchLeaders(g) })
-	s.tasks.Go(func() { s.watchFaults(g) })
-	s.tasks.Go(func() { s.catchUp(g) })
-	s.tasks.Go(func() { s.tend(g) })
+	s.tasks.Go("watching leaders", func() { s.watchLeaders(g) })
+	s.tasks.Go("watching for faults", func() { s.watchFaults(g) })
+	s.tasks.Go("catching up", func() { s.catchUp(g) })
+	s.tasks.Go("tending members", func() { s.tend(g) })
 }
 
 // closeTime bounds the closing of what did not open.

@@ -48,7 +48,7 @@ type Store struct {
 
 	ctx     context.Context // the life of the store, not of a call
 	cancel  context.CancelFunc
-	tasks   sync.WaitGroup
+	tasks   crew
 	closing sync.Once
 	closed  error
 }
@@ -76,7 +76,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := s.open(ctx); err != nil {
-		return nil, fmt.Errorf("raftstore: %w", errors.Join(err, s.Close(ctx)))
+		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+		defer cancel()
+		return nil, fmt.Errorf("raftstore: %w", errors.Join(err, s.Close(bound)))
 	}
 	return s, nil
 }
@@ -264,37 +266,6 @@ func (s *Store) notInCluster() error {
 // handOver is how long a leader that is closed may take to hand over. Without
 // it the others need an election.
 const handOver = time.Second
-
-// Close hands over leadership, stops the node within ctx and releases the
-// directory. View still works. A second call returns what the first did.
-func (s *Store) Close(ctx context.Context) error {
-	s.closing.Do(func() { s.closed = s.shutdown(ctx) })
-	return s.closed
-}
-
-func (s *Store) shutdown(ctx context.Context) error {
-	if s.net != nil && s.Fault() == nil && s.groups.Load() != nil {
-		brief, cancel := context.WithTimeout(ctx, handOver)
-		_ = s.StepDown(brief) // the others elect a leader then
-		cancel()
-	}
-	s.cancel()
-	var faults []error
-	if s.net != nil {
-		s.net.close()
-	}
-	s.tasks.Wait()
-	if g := s.groups.Load(); g != nil {
-		g.frames.Close()
-		var both sync.WaitGroup
-		errs := make([]error, 2)
-		both.Go(func() { errs[0] = g.core.Close(ctx) })
-		both.Go(func() { errs[1] = g.prefix.Close(ctx) })
-		both.Wait()
-		faults = append(faults, errs...)
-	}
-	return errors.Join(append(faults, s.dir.close(), s.spool.drop())...)
-}
 
 // machineFSM fits the planner's machine into a group.
 type machineFSM struct {

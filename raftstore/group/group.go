@@ -164,7 +164,8 @@ type Group[R any] struct {
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 	closed sync.Once
-	done   error
+	ended  chan struct{} // closed when nothing of the group runs any more
+	done   error         // how that went, written before
 
 	metrics metrics
 }
@@ -179,6 +180,7 @@ func Open[R any](ctx context.Context, cfg Config, fsm FSM[R]) (*Group[R], error)
 		slots:   make(chan struct{}, maxInFlight),
 		changes: make(chan bool, 1), gained: make(chan bool, 1),
 		faulted:   make(chan struct{}),
+		ended:     make(chan struct{}),
 		restoring: make(chan struct{}, 1),
 		transfer:  transferWatch{limit: 5 * cfg.Heartbeat},
 		metrics:   newMetrics(cfg.Registry, cfg.Name),
@@ -364,32 +366,39 @@ func (g *Group[R]) Status() Status {
 }
 
 // Close stops the member within ctx. What the library does not end in time is
-// left behind, and the error says so.
+// left to end by itself, and the error says so; the transport is closed in any
+// case, so that another member may take its place on the port. It may be called
+// again, to wait for longer.
 func (g *Group[R]) Close(ctx context.Context) error {
-	g.closed.Do(func() { g.done = g.shutdown(ctx) })
-	return g.done
+	g.closed.Do(func() {
+		g.cancel()
+		g.leading.Store(false)
+		g.metrics.leader.Set(0)
+		go g.shutdown()
+	})
+	select {
+	case <-g.ended:
+		return g.done
+	default:
+	}
+	select {
+	case <-g.ended:
+		return g.done
+	case <-ctx.Done():
+		return errors.Join(fmt.Errorf("raft group %s did not shut down: %w", g.cfg.Name, ctx.Err()), g.trans.Close())
+	}
 }
 
-func (g *Group[R]) shutdown(ctx context.Context) error {
-	g.cancel()
-	g.leading.Store(false)
-	g.metrics.leader.Set(0)
-	finished := make(chan error, 1)
-	go func() {
-		g.quiesce()
-		g.restoring <- struct{}{} // the library panics if it is shut down in a forced restore
-		err := g.raft.Shutdown().Error()
-		<-g.restoring
-		err = errors.Join(err, g.trans.Close())
-		g.tasks.Wait()
-		finished <- errors.Join(err, g.store.Close())
-	}()
-	select {
-	case err := <-finished:
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("raft group %s did not shut down: %w", g.cfg.Name, ctx.Err())
-	}
+// shutdown takes as long as the library and the disk do.
+func (g *Group[R]) shutdown() {
+	defer close(g.ended)
+	g.quiesce()
+	g.restoring <- struct{}{} // the library panics if it is shut down in a forced restore
+	err := g.raft.Shutdown().Error()
+	<-g.restoring
+	err = errors.Join(err, g.trans.Close())
+	g.tasks.Wait()
+	g.done = errors.Join(err, g.store.Close())
 }
 
 // quiesce gives calls under way a moment to be answered: one that the library

@@ -220,13 +220,14 @@ func (p *pageMem) search(key uint64) (s *slotMem, a, b uint64, ok bool) {
 	return nil, 0, 0, false
 }
 
-// read takes the holder words if the slot's key is and remains key.
+// read takes the holder words if the slot's key is and remains key. The first of
+// them is 0 only where nothing ever stood; such a slot is not that of key 0.
 func (s *slotMem) read(key uint64) (a, b uint64, ok bool) {
 	if atomic.LoadUint64(&s[0]) != key {
 		return 0, 0, false
 	}
 	a, b = atomic.LoadUint64(&s[1]), atomic.LoadUint64(&s[2])
-	return a, b, atomic.LoadUint64(&s[0]) == key
+	return a, b, a != 0 && atomic.LoadUint64(&s[0]) == key
 }
 
 // retire makes readers that still have a slot of the page see that it is out of

@@ -9,7 +9,7 @@ package prefix
 // before it. Pages are never given back, so a slot outlives its hint.
 type hints struct {
 	index *Index
-	last  []Hash // by line; 0 is an empty line
+	last  []uint32 // by line, of its last block; 0 is an empty line
 	lines []slotBatch
 	turn  uint32
 	// once has a mark of batches that were looked for lately. Only at the second
@@ -18,8 +18,8 @@ type hints struct {
 }
 
 const (
-	hintSets = 1 << 12
-	hintWays = 2
+	hintSets = 1 << 11
+	hintWays = 4
 	// hinted is how many leading blocks of a chain are remembered, lest one long
 	// chain takes the room of all others.
 	hinted = 2048
@@ -27,15 +27,24 @@ const (
 	onceMarks = 1 << 14
 )
 
-// follow forgets what was remembered of another index than x.
-func (m *hints) follow(x *Index) {
+// hintOf is the first line of a batch's set, and what stands for its last block
+// there, never 0. It need not be another for each.
+func hintOf(last Hash) (set int, tag uint32) {
+	return int(last%hintSets) * hintWays, uint32(last>>32) | 1
+}
+
+// follow forgets what was remembered of another index than x. No pointer to that
+// one's slots may be left when it is: its memory can be given back then.
+func (h *Hits) follow(x *Index) {
+	m := &h.hints
 	if m.index == x {
 		return
 	}
-	m.index = x
 	clear(m.last)
 	clear(m.lines)
 	clear(m.once)
+	h.pipeline = pipeline{}
+	m.index = x
 }
 
 // find is where the blocks of the batch that begins at block at of chain stood,
@@ -45,16 +54,21 @@ func (m *hints) find(chain []Hash, at int) *slotBatch {
 	if end > len(chain) || end > hinted || len(m.last) == 0 {
 		return nil
 	}
-	last := chain[end-1]
-	line := last % hintSets * hintWays
-	second := line + 1
-	if m.last[second] == last {
-		line = second // a move, not a jump: which of the two it is nobody could guess
-	}
-	if m.last[line] != last || last == 0 {
+	set, last := hintOf(chain[end-1])
+	ways := (*[hintWays]uint32)(m.last[set:])
+	// A sum, not jumps: which of the four it is nobody could guess.
+	way := (one(ways[1] == last) + 2*one(ways[2] == last) + 3*one(ways[3] == last)) & (hintWays - 1)
+	if ways[way] != last {
 		return nil
 	}
-	return &m.lines[line]
+	return &m.lines[set+way]
+}
+
+func one(is bool) (n int) {
+	if is {
+		n = 1
+	}
+	return n
 }
 
 // stretch is the end of the run of blocks from at on that find finds nothing of.
@@ -71,22 +85,21 @@ func (m *hints) stretch(chain []Hash, at int) int {
 }
 
 // keep remembers slots for the batch that begins at block at of chain, if it is
-// whole. The two lines of a set are overwritten in turn.
+// whole. The lines of a set are overwritten in turn.
 func (m *hints) keep(chain []Hash, at int, slots *slotBatch) {
 	end := at + batch
 	if end > len(chain) || end > hinted {
 		return
 	}
 	if m.last == nil {
-		m.last, m.lines = make([]Hash, hintSets*hintWays), make([]slotBatch, hintSets*hintWays)
+		m.last, m.lines = make([]uint32, hintSets*hintWays), make([]slotBatch, hintSets*hintWays)
 		m.once = make([]uint16, onceMarks)
 	}
-	last := chain[end-1]
-	if mark := &m.once[last>>16%onceMarks]; *mark != uint16(last>>48) {
-		*mark = uint16(last >> 48)
+	line, last := hintOf(chain[end-1])
+	if mark := &m.once[last>>1%onceMarks]; *mark != uint16(last>>16) {
+		*mark = uint16(last >> 16)
 		return
 	}
-	line := int(last%hintSets) * hintWays
 	for way := range hintWays {
 		if held := m.last[line+way]; held == 0 || held == last {
 			m.last[line+way], m.lines[line+way] = last, *slots

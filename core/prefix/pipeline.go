@@ -33,7 +33,7 @@ type (
 // b, until no slot is alive. It returns the number of leading blocks that the
 // slots still alive hold. Where the blocks stood is remembered for the next chain.
 func (x *Index) walk(chain []Hash, h *Hits, a, b uint64) int {
-	h.hints.follow(x)
+	h.follow(x)
 	h.passed(a, b)
 	for at := 1; at < len(chain); {
 		slots, next := h.hints.find(chain, at), h.hints.find(chain, at+batch)

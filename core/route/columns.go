@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/prefix"
 	"github.com/yardmaster/yardmaster/core/unit"
 )
 
@@ -122,10 +123,17 @@ func (c *Columns) siblings(l *lookup) {
 	c.sharing = sized(c.sharing, n)
 	c.Siblings = c.sharing
 	siblings, requests, hit, key := c.Siblings[:n], c.Requests[:n], c.Hit[:n], c.Key[:n]
+	at, lead, some := 0.0, prefix.Hash(0), false
 	for k, own := range c.InFlight[:n] {
 		var mine float64
 		if all := requests[k]; all >= fewSiblings && own > 0 && hit[k] > 0 {
-			mine = float64(l.crowd.of(l.chain, int(hit[k]*l.perToken), key[k]))
+			if hit[k] != at { // many have the same
+				at = hit[k]
+				lead, some = leading(l.chain, int(at*l.perToken))
+			}
+			if some {
+				mine = float64(l.crowd.of(lead, key[k]))
+			}
 			if all != own {
 				mine = mine * all / own // others' requests are taken to be like these
 			}

@@ -49,14 +49,19 @@ func (c *crowd) enter(chain []prefix.Hash, worker uint64) (p Presence) {
 	return p
 }
 
-// of is how many requests on the worker share the leading blocks of chain, or at
-// least the first half of them.
-func (c *crowd) of(chain []prefix.Hash, blocks int, worker uint64) int {
+// leading is what requests that share the leading blocks of chain, or at least
+// the first half of them, count at; ok is false where there are none.
+func leading(chain []prefix.Hash, blocks int) (h prefix.Hash, ok bool) {
 	if blocks <= 0 || len(chain) == 0 {
-		return 0
+		return 0, false
 	}
 	depth := 1 << min(bits.Len(uint(min(blocks, len(chain))))-1, maxDepths-1)
-	cell := cellOf(chain[depth-1], worker)
+	return chain[depth-1], true
+}
+
+// of is how many requests on the worker count at h, which is of leading.
+func (c *crowd) of(h prefix.Hash, worker uint64) int {
+	cell := cellOf(h, worker)
 	a, b := c.rows[0][cell%crowdCells].Load(), c.rows[1][cell>>32%crowdCells].Load()
 	return int(max(min(a, b), 0))
 }

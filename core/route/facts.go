@@ -248,15 +248,15 @@ func (l *lookup) fill(s *roster, hits []float64) {
 
 // fillFromEvents is fill where the events' index answers for all.
 func (l *lookup) fillFromEvents(numbers []prefix.Worker, hits []float64) {
-	blocks := l.events.Blocks
+	blocks, blockTokens, prompt := l.events.Blocks, l.blockTokens, l.prompt
 	for k, number := range numbers[:len(hits)] {
 		hits[k] = 0
 		if int(number) >= len(blocks) {
 			continue
 		}
-		hit := float64(blocks[number]) * l.blockTokens
-		if hit > l.prompt {
-			hit = l.prompt
+		hit := float64(blocks[number]) * blockTokens
+		if hit > prompt {
+			hit = prompt
 		}
 		hits[k] = hit
 	}

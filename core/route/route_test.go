@@ -362,12 +362,19 @@ func TestCrowdBalances(t *testing.T) {
 		in = append(in, c.enter(append(slices.Clone(chain), text(10+i, 60)...), 7))
 		in = append(in, c.enter(text(100+i, 300), 7))
 	}
+	of := func(chain []prefix.Hash, blocks int, worker uint64) int {
+		h, ok := leading(chain, blocks)
+		if !ok {
+			return 0
+		}
+		return c.of(h, worker)
+	}
 	for _, blocks := range []int{1, 2, 99, 100} {
-		if n := c.of(chain, blocks, 7); n < 50 || n > 55 {
+		if n := of(chain, blocks, 7); n < 50 || n > 55 {
 			t.Errorf("%d share %d blocks", n, blocks)
 		}
 	}
-	if c.of(chain, 0, 7) != 0 || c.of(chain, 100, 8) > 5 || c.of(nil, 0, 7) != 0 {
+	if of(chain, 0, 7) != 0 || of(chain, 100, 8) > 5 || of(nil, 0, 7) != 0 {
 		t.Error("counted those that share nothing")
 	}
 	for i := range in {

@@ -15,6 +15,9 @@ var (
 	ErrAmbiguous = group.ErrAmbiguous
 	// ErrBusy means that too much is in flight; nothing was proposed.
 	ErrBusy = group.ErrBusy
+	// ErrHalfDone means that the first step of a change is in force and the last is
+	// not. Repeating the change goes on from there.
+	ErrHalfDone = errors.New("the change is only half done")
 	// ErrClosed means that the store was closed or has a fault; nothing was
 	// proposed.
 	ErrClosed = group.ErrClosed

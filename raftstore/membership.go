@@ -13,7 +13,7 @@ import (
 
 // AddMember gives a node another address or role, or a place among the members
 // if it runs. A node that is started with Join adds itself, so this is for
-// changing minds. Errors wrap ErrRefused, ErrNoLeader or ErrAmbiguous.
+// changing minds. Errors wrap ErrRefused, ErrNoLeader, ErrAmbiguous or ErrHalfDone.
 func (s *Store) AddMember(ctx context.Context, m Member) error {
 	return s.change(ctx, &peer.ChangeRequest{
 		Group: peer.Group_GROUP_CORE, Change: &peer.ChangeRequest_Put{Put: &peer.Member{Id: m.ID, Addr: m.Addr, Voter: m.Voter}},
@@ -22,12 +22,12 @@ func (s *Store) AddMember(ctx context.Context, m Member) error {
 
 // RemoveMember takes a node out of the cluster, dead or alive. One that runs has
 // the fault ErrRemoved then; to join again a planner has to start with an empty
-// directory. Errors wrap ErrUnknownMember, ErrRefused, ErrNoLeader or
-// ErrAmbiguous.
+// directory. Errors wrap ErrUnknownMember, ErrRefused, ErrNoLeader, ErrAmbiguous
+// or ErrHalfDone.
 func (s *Store) RemoveMember(ctx context.Context, id string) error {
 	err := s.change(ctx, &peer.ChangeRequest{Group: peer.Group_GROUP_CORE, Change: &peer.ChangeRequest_Remove{Remove: id}})
-	if errors.Is(err, ErrAmbiguous) && errors.Is(err, ErrUnknownMember) {
-		return nil // an attempt whose answer was lost has removed it
+	if (errors.Is(err, ErrAmbiguous) || errors.Is(err, ErrHalfDone)) && errors.Is(err, ErrUnknownMember) {
+		return nil // an earlier attempt has removed it
 	}
 	return err
 }
@@ -48,15 +48,14 @@ func (s *Store) Leave(ctx context.Context) error {
 
 // Transfer hands the leadership of both groups to a voter, or to the fittest
 // when id is empty, and returns when it has been given up by whoever had it.
-// Errors wrap ErrUnknownMember, ErrRefused, ErrNoLeader or ErrAmbiguous.
+// Errors wrap ErrUnknownMember, ErrRefused, ErrNoLeader or ErrAmbiguous; beside
+// ErrHalfDone they are of the prefix group alone.
 func (s *Store) Transfer(ctx context.Context, id string) error {
-	for _, which := range []peer.Group{peer.Group_GROUP_CORE, peer.Group_GROUP_PREFIX} {
-		err := s.change(ctx, &peer.ChangeRequest{Group: which, Change: &peer.ChangeRequest_Transfer{Transfer: &peer.Transfer{To: id}}})
-		if err != nil {
-			return err
-		}
+	transfer := &peer.ChangeRequest_Transfer{Transfer: &peer.Transfer{To: id}}
+	if err := s.change(ctx, &peer.ChangeRequest{Group: peer.Group_GROUP_CORE, Change: transfer}); err != nil {
+		return err
 	}
-	return nil
+	return halfDone(s.change(ctx, &peer.ChangeRequest{Group: peer.Group_GROUP_PREFIX, Change: transfer}))
 }
 
 // StepDown hands on whatever leadership this node has. It is nil when it has
@@ -311,7 +310,7 @@ func (s *Store) putHere(ctx context.Context, g *groups, m *peer.Member) error {
 		if err := s.awaitMember(ctx, g, m); err != nil {
 			return err
 		}
-		index = 0
+		return halfDone(g.core.AddVoter(ctx, m.GetId(), m.GetAddr(), 0))
 	}
 	return g.core.AddVoter(ctx, m.GetId(), m.GetAddr(), index)
 }
@@ -334,7 +333,8 @@ func (s *Store) clearAddress(ctx context.Context, g *groups, m *peer.Member) err
 	return nil
 }
 
-// awaitMember waits until a new member has what is committed.
+// awaitMember waits until a new member, which has no vote yet, has what is
+// committed.
 func (s *Store) awaitMember(ctx context.Context, g *groups, m *peer.Member) error {
 	target := g.core.CommitIndex()
 	for {
@@ -342,12 +342,8 @@ func (s *Store) awaitMember(ctx context.Context, g *groups, m *peer.Member) erro
 		if err == nil && node.Core.Last >= target {
 			return nil
 		}
-		timer := time.NewTimer(retryPause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return fmt.Errorf("%w: %s has not caught up yet", ErrBusy, m.GetId())
+		if !s.sleep(ctx, retryPause) {
+			return fmt.Errorf("%w: %s has not caught up yet, and gets its vote when this is repeated", ErrHalfDone, m.GetId())
 		}
 	}
 }
@@ -378,7 +374,7 @@ func (s *Store) admitHere(ctx context.Context, g *groups, caller string, m *peer
 	}
 	for _, old := range membersOf(g.prefix) {
 		if old.ID == caller && old.Voter {
-			return s.change(ctx, &peer.ChangeRequest{Group: peer.Group_GROUP_PREFIX, Change: &peer.ChangeRequest_Remove{Remove: caller}})
+			return halfDone(s.change(ctx, &peer.ChangeRequest{Group: peer.Group_GROUP_PREFIX, Change: &peer.ChangeRequest_Remove{Remove: caller}}))
 		}
 	}
 	return nil

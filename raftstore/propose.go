@@ -120,7 +120,7 @@ func (s *Store) persist(ctx context.Context, leadership *bell, attempt func(cont
 		switch {
 		case err == nil:
 			return nil
-		case errors.Is(err, ErrAmbiguous):
+		case errors.Is(err, ErrAmbiguous), errors.Is(err, ErrHalfDone):
 			doubt = err
 		case !passes(err):
 			return errors.Join(doubt, err)

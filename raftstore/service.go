@@ -212,6 +212,7 @@ func verdictOf(err error) peer.Verdict {
 		err     error
 		verdict peer.Verdict
 	}{
+		{ErrHalfDone, peer.Verdict_VERDICT_HALF_DONE}, // whatever hindered the rest
 		{ErrAmbiguous, peer.Verdict_VERDICT_AMBIGUOUS},
 		{ErrNotLeader, peer.Verdict_VERDICT_NOT_LEADER},
 		{group.ErrTransferring, peer.Verdict_VERDICT_NOT_LEADER},
@@ -252,6 +253,8 @@ func errorOf(v peer.Verdict, detail string) error {
 		kind = ErrRefused
 	case peer.Verdict_VERDICT_UNKNOWN_MEMBER:
 		kind = ErrUnknownMember
+	case peer.Verdict_VERDICT_HALF_DONE:
+		kind = ErrHalfDone
 	case peer.Verdict_VERDICT_UNSPECIFIED, peer.Verdict_VERDICT_AMBIGUOUS:
 		kind = ErrAmbiguous
 	default:

@@ -57,7 +57,7 @@ func (s *Store) awaitNoLeftover(ctx context.Context, g *groups, id string) error
 // gone.
 func (s *Store) awaitUnseated(ctx context.Context, g *groups, id string) error {
 	if !s.poll(ctx, func() bool { return !seated(g, id) }) {
-		return fmt.Errorf("%w: the prefix group still counts on %s: keep it running, and repeat this", ErrBusy, id)
+		return fmt.Errorf("%w: the prefix group still counts on %s: keep it running, and repeat this", ErrHalfDone, id)
 	}
 	return nil
 }
@@ -71,6 +71,14 @@ func (s *Store) poll(ctx context.Context, done func() bool) bool {
 		}
 	}
 	return true
+}
+
+// halfDone is the error of a change whose first step is in force.
+func halfDone(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrHalfDone, err)
 }
 
 // retire makes a change by which a node gives up its vote, if it has one, so that

@@ -9,12 +9,11 @@
 package peer
 
 import (
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
-
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -86,6 +85,7 @@ const (
 	Verdict_VERDICT_REFUSED        Verdict = 4 // nothing happened, and asking again does not help
 	Verdict_VERDICT_AMBIGUOUS      Verdict = 5
 	Verdict_VERDICT_UNKNOWN_MEMBER Verdict = 6 // nothing happened
+	Verdict_VERDICT_HALF_DONE      Verdict = 7 // the first step is in force; asking again goes on
 )
 
 // Enum value maps for Verdict.
@@ -98,6 +98,7 @@ var (
 		4: "VERDICT_REFUSED",
 		5: "VERDICT_AMBIGUOUS",
 		6: "VERDICT_UNKNOWN_MEMBER",
+		7: "VERDICT_HALF_DONE",
 	}
 	Verdict_value = map[string]int32{
 		"VERDICT_UNSPECIFIED":    0,
@@ -107,6 +108,7 @@ var (
 		"VERDICT_REFUSED":        4,
 		"VERDICT_AMBIGUOUS":      5,
 		"VERDICT_UNKNOWN_MEMBER": 6,
+		"VERDICT_HALF_DONE":      7,
 	}
 )
 
@@ -1232,7 +1234,7 @@ const file_raftstore_peer_peer_proto_rawDesc = "" +
 	"\x11GROUP_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
 	"GROUP_CORE\x10\x01\x12\x10\n" +
-	"\fGROUP_PREFIX\x10\x02*\xa6\x01\n" +
+	"\fGROUP_PREFIX\x10\x02*\xbd\x01\n" +
 	"\aVerdict\x12\x17\n" +
 	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fVERDICT_DONE\x10\x01\x12\x16\n" +
@@ -1240,7 +1242,8 @@ const file_raftstore_peer_peer_proto_rawDesc = "" +
 	"\fVERDICT_BUSY\x10\x03\x12\x13\n" +
 	"\x0fVERDICT_REFUSED\x10\x04\x12\x15\n" +
 	"\x11VERDICT_AMBIGUOUS\x10\x05\x12\x1a\n" +
-	"\x16VERDICT_UNKNOWN_MEMBER\x10\x062\xf2\x03\n" +
+	"\x16VERDICT_UNKNOWN_MEMBER\x10\x06\x12\x15\n" +
+	"\x11VERDICT_HALF_DONE\x10\a2\xf2\x03\n" +
 	"\x04Peer\x12L\n" +
 	"\x05Hello\x12 .yardmaster.peer.v1.HelloRequest\x1a!.yardmaster.peer.v1.HelloResponse\x12L\n" +
 	"\x05Found\x12 .yardmaster.peer.v1.FoundRequest\x1a!.yardmaster.peer.v1.FoundResponse\x12R\n" +
@@ -1261,31 +1264,28 @@ func file_raftstore_peer_peer_proto_rawDescGZIP() []byte {
 	return file_raftstore_peer_peer_proto_rawDescData
 }
 
-var (
-	file_raftstore_peer_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-	file_raftstore_peer_peer_proto_msgTypes  = make([]protoimpl.MessageInfo, 16)
-	file_raftstore_peer_peer_proto_goTypes   = []any{
-		Group(0),                  // 0: yardmaster.peer.v1.Group
-		Verdict(0),                // 1: yardmaster.peer.v1.Verdict
-		(*Node)(nil),              // 2: yardmaster.peer.v1.Node
-		(*HelloRequest)(nil),      // 3: yardmaster.peer.v1.HelloRequest
-		(*HelloResponse)(nil),     // 4: yardmaster.peer.v1.HelloResponse
-		(*FoundRequest)(nil),      // 5: yardmaster.peer.v1.FoundRequest
-		(*Founder)(nil),           // 6: yardmaster.peer.v1.Founder
-		(*FoundResponse)(nil),     // 7: yardmaster.peer.v1.FoundResponse
-		(*ProposeRequest)(nil),    // 8: yardmaster.peer.v1.ProposeRequest
-		(*ProposeResponse)(nil),   // 9: yardmaster.peer.v1.ProposeResponse
-		(*ReadIndexRequest)(nil),  // 10: yardmaster.peer.v1.ReadIndexRequest
-		(*ReadIndexResponse)(nil), // 11: yardmaster.peer.v1.ReadIndexResponse
-		(*StatusRequest)(nil),     // 12: yardmaster.peer.v1.StatusRequest
-		(*StatusResponse)(nil),    // 13: yardmaster.peer.v1.StatusResponse
-		(*ChangeRequest)(nil),     // 14: yardmaster.peer.v1.ChangeRequest
-		(*Member)(nil),            // 15: yardmaster.peer.v1.Member
-		(*Transfer)(nil),          // 16: yardmaster.peer.v1.Transfer
-		(*ChangeResponse)(nil),    // 17: yardmaster.peer.v1.ChangeResponse
-	}
-)
-
+var file_raftstore_peer_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_raftstore_peer_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_raftstore_peer_peer_proto_goTypes = []any{
+	(Group)(0),                // 0: yardmaster.peer.v1.Group
+	(Verdict)(0),              // 1: yardmaster.peer.v1.Verdict
+	(*Node)(nil),              // 2: yardmaster.peer.v1.Node
+	(*HelloRequest)(nil),      // 3: yardmaster.peer.v1.HelloRequest
+	(*HelloResponse)(nil),     // 4: yardmaster.peer.v1.HelloResponse
+	(*FoundRequest)(nil),      // 5: yardmaster.peer.v1.FoundRequest
+	(*Founder)(nil),           // 6: yardmaster.peer.v1.Founder
+	(*FoundResponse)(nil),     // 7: yardmaster.peer.v1.FoundResponse
+	(*ProposeRequest)(nil),    // 8: yardmaster.peer.v1.ProposeRequest
+	(*ProposeResponse)(nil),   // 9: yardmaster.peer.v1.ProposeResponse
+	(*ReadIndexRequest)(nil),  // 10: yardmaster.peer.v1.ReadIndexRequest
+	(*ReadIndexResponse)(nil), // 11: yardmaster.peer.v1.ReadIndexResponse
+	(*StatusRequest)(nil),     // 12: yardmaster.peer.v1.StatusRequest
+	(*StatusResponse)(nil),    // 13: yardmaster.peer.v1.StatusResponse
+	(*ChangeRequest)(nil),     // 14: yardmaster.peer.v1.ChangeRequest
+	(*Member)(nil),            // 15: yardmaster.peer.v1.Member
+	(*Transfer)(nil),          // 16: yardmaster.peer.v1.Transfer
+	(*ChangeResponse)(nil),    // 17: yardmaster.peer.v1.ChangeResponse
+}
 var file_raftstore_peer_peer_proto_depIdxs = []int32{
 	2,  // 0: yardmaster.peer.v1.HelloRequest.node:type_name -> yardmaster.peer.v1.Node
 	2,  // 1: yardmaster.peer.v1.HelloResponse.node:type_name -> yardmaster.peer.v1.Node

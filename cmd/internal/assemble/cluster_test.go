@@ -323,7 +323,8 @@ func TestGatewayIDs(t *testing.T) {
 func TestErrorsKeepTheirText(t *testing.T) {
 	for from, as := range map[error]error{
 		raftstore.ErrNoLeader: admin.ErrNoLeader, raftstore.ErrRefused: admin.ErrRefused,
-		raftstore.ErrAmbiguous: admin.ErrUncertain, raftstore.ErrUnknownMember: admin.ErrUnknownMember,
+		raftstore.ErrAmbiguous: admin.ErrUncertain, raftstore.ErrHalfDone: admin.ErrUncertain,
+		raftstore.ErrUnknownMember: admin.ErrUnknownMember,
 	} {
 		err := tell(errors.Join(errors.New("because"), from))
 		if !errors.Is(err, as) || !errors.Is(err, from) || !strings.HasPrefix(err.Error(), "because") {

@@ -31,6 +31,7 @@ func tell(err error) error {
 		return nil
 	}
 	for _, known := range []struct{ from, as error }{
+		{raftstore.ErrHalfDone, admin.ErrUncertain},
 		{raftstore.ErrAmbiguous, admin.ErrUncertain},
 		{raftstore.ErrNoLeader, admin.ErrNoLeader},
 		{raftstore.ErrNotLeader, admin.ErrNoLeader},

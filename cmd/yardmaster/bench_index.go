@@ -8,6 +8,7 @@ import (
 
 	"github.com/yardmaster/yardmaster/cmd/internal/bench"
 	"github.com/yardmaster/yardmaster/cmd/internal/hugemem"
+	"github.com/yardmaster/yardmaster/core/prefix"
 	"github.com/yardmaster/yardmaster/core/sim/trace"
 )
 
@@ -33,7 +34,8 @@ and one that is given ten million chains that never come again.`,
 				}
 				opts.Trace = rows
 			}
-			opts.Memory = new(hugemem.Allocator).Words
+			var source hugemem.Source
+			opts.Memory = func() prefix.Memory { return source.New() }
 			r, err := bench.Index(opts, func(stage string) { _, _ = fmt.Fprintln(a.err, stage) })
 			if err != nil {
 				return err

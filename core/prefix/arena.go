@@ -53,7 +53,7 @@ type chunk [chunkPages]pageMem
 type arena struct {
 	chunks atomic.Pointer[[]*chunk]
 	_      [cacheLine]byte // readers need no more than that
-	memory func(words int) []uint64
+	memory Memory
 	used   uint32   // pages handed out so far
 	free   []uint32 // pages given back
 }
@@ -80,7 +80,7 @@ func (a *arena) newChunk() *chunk {
 	if a.memory == nil {
 		return new(chunk)
 	}
-	return (*chunk)(unsafe.Pointer(unsafe.SliceData(a.memory(chunkBytes / 8))))
+	return (*chunk)(unsafe.Pointer(unsafe.SliceData(a.memory.Words(chunkBytes / 8))))
 }
 
 func (a *arena) bytes() int64 {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/bits"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,10 +31,22 @@ type Options struct {
 	// Workers bounds the workers attached at once; 0 means 1024. A block held by
 	// more than eight workers costs Workers/8 bytes more.
 	Workers int
-	// Memory, when set, provides the table's memory, zeroed, in pieces of
-	// 256 KiB that are never given back; nil takes it from the Go heap. Much of a
-	// lookup's time is address translation, so memory in huge pages shortens it.
-	Memory func(words int) []uint64
+	// Memory, when set, is asked once for each index for where the memory of its
+	// table comes from; nil takes it from the Go heap. Much of a lookup's time is
+	// address translation, so memory in huge pages shortens it.
+	Memory func() Memory
+}
+
+// Memory is where the memory of one index's table comes from. It must not lead
+// back to the index. An index takes more as it grows and gives none back before
+// it is no longer reachable: then Free is called, from another goroutine, once.
+// Whoever has the [Index] or a [Table] may go on reading; [Hits] keep the index of
+// their last lookup.
+type Memory interface {
+	// Words is zeroed memory of n words: 256 KiB, always.
+	Words(n int) []uint64
+	// Free gives all of it back.
+	Free()
 }
 
 // Index maps blocks to the workers that hold them. Create it with [New].
@@ -49,6 +62,7 @@ type Index struct {
 	turns  atomic.Uint64   // rises after an owner has changed
 	wiped  atomic.Uint64   // pages made empty so far
 	cells  cellMap
+	freed  runtime.Cleanup // of the table's memory
 
 	_ [cacheLine]byte // what the writer writes with each block stays away from readers
 
@@ -141,13 +155,24 @@ func bare(o Options) *Index {
 		slotDigest: make([]uint64, slots),
 		owners:     make([]atomic.Uint32, slots),
 	}
-	x.pages.memory = o.Memory
+	if o.Memory != nil {
+		x.pages.memory = o.Memory()
+		x.freed = runtime.AddCleanup(x, Memory.Free, x.pages.memory)
+	}
 	x.rows.words = (slots + 63) / 64
 	x.sweeping.retired = make([]bool, slots)
 	empty := []*chunk{}
 	x.pages.chunks.Store(&empty)
 	x.cutShards()
 	return x
+}
+
+// discard gives the memory of an index back that nobody else has seen.
+func (x *Index) discard() {
+	if x.pages.memory != nil {
+		x.freed.Stop()
+		x.pages.memory.Free()
+	}
 }
 
 // cutShards gives shard k a width proportional to 2^(k/numShards).

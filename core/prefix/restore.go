@@ -12,10 +12,14 @@ import (
 
 // Restore replaces the state by the snapshot in r, all of it or, on an error,
 // nothing. Budget and number of workers become those of the snapshot: replicas
-// must forget alike. Errors wrap [ErrMalformed] or [section.ErrMalformed].
+// must forget alike. The memory of the index that was is given back when its last
+// reader has let go of it. Errors wrap [ErrMalformed] or [section.ErrMalformed].
 func (s *State) Restore(r io.Reader) error {
 	l := loader{memory: s.options.Memory}
 	if err := l.read(r); err != nil {
+		if l.x != nil {
+			l.x.discard()
+		}
 		return fmt.Errorf("prefix: restore: %w", err)
 	}
 	s.mu.Lock()
@@ -29,7 +33,7 @@ func (s *State) Restore(r io.Reader) error {
 
 // loader builds an index from sections.
 type loader struct {
-	memory  func(int) []uint64
+	memory  func() Memory
 	x       *Index
 	applied uint64
 	workers []*attached

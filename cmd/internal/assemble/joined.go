@@ -165,9 +165,7 @@ func (r *replica) replace(ctx context.Context) error {
 	if err := r.node.store().Close(end); err != nil {
 		r.log.Warn("the old copy did not end cleanly", "err", err)
 	}
-	config := r.node.config
-	config.Prefix = prefixOptions() // of its own memory
-	store, err := raftstore.Open(ctx, config)
+	store, err := raftstore.Open(ctx, r.node.config)
 	if err != nil {
 		return err
 	}

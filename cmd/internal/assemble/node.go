@@ -87,9 +87,11 @@ func enter(ctx context.Context, p Process, m membership) (*node, error) {
 
 func scaled(d time.Duration, times int) time.Duration { return d * time.Duration(times) }
 
-// prefixOptions keep the index in huge pages, as bench index measures it.
+// prefixOptions keep each index in huge pages of its own, as bench index measures
+// it.
 func prefixOptions() prefix.Options {
-	return prefix.Options{Memory: new(hugemem.Allocator).Words}
+	var source hugemem.Source
+	return prefix.Options{Memory: func() prefix.Memory { return source.New() }}
 }
 
 // storeError names the setting that the store's fault is about.

@@ -1,22 +1,54 @@
 // Package hugemem hands out memory in huge pages, outside the Go heap, for
-// tables whose lookups are bound by address translation. It is never given back.
+// tables whose lookups are bound by address translation. It is given back as a
+// whole: who asks for it says when nobody reads it any more.
 package hugemem
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
 
 // region is how much is mapped at once.
 const region = 32 << 20
 
-// Allocator carves pieces from mapped regions. The zero value is ready; it is
-// for one goroutine at a time.
-type Allocator struct{ left []uint64 }
+// Source makes allocators, and knows how much all of them have mapped. The zero
+// value is ready; it is safe for concurrent use.
+type Source struct{ mapped atomic.Int64 }
 
-// Words is zeroed memory of n words. Where the system maps none it comes from
-// the Go heap.
+// New is an allocator with regions of its own. What others have mapped may be
+// garbage that waits for a collector, which sees none of it and takes its time; so
+// one runs first.
+func (s *Source) New() *Allocator {
+	if s.mapped.Load() > 0 {
+		runtime.GC()
+	}
+	return &Allocator{source: s}
+}
+
+// Mapped is how many bytes are mapped at present.
+func (s *Source) Mapped() int64 { return s.mapped.Load() }
+
+// Allocator carves pieces from mapped regions. It is made by [Source.New] and safe
+// for concurrent use.
+type Allocator struct {
+	source *Source
+
+	mu      sync.Mutex
+	left    []uint64
+	regions []mapping
+}
+
+// Words is zeroed memory of n words. Where the system maps none, and where n is
+// too large for a region, it comes from the Go heap.
 func (a *Allocator) Words(n int) []uint64 {
 	if n > region/8 {
 		return make([]uint64, n)
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if len(a.left) < n {
-		a.left = mapRegion(region)
+		a.grow()
 	}
 	if len(a.left) < n {
 		return make([]uint64, n)
@@ -24,4 +56,27 @@ func (a *Allocator) Words(n int) []uint64 {
 	piece := a.left[:n:n]
 	a.left = a.left[n:]
 	return piece
+}
+
+// grow maps another region, if the system has one. What was left of the last one
+// is not used.
+func (a *Allocator) grow() {
+	words, m := mapRegion(region)
+	if words == nil {
+		return
+	}
+	a.left, a.regions = words, append(a.regions, m)
+	a.source.mapped.Add(region)
+}
+
+// Free gives back all that Words handed out, but for what is of the Go heap: who
+// reads it then faults. The allocator is empty again.
+func (a *Allocator) Free() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, m := range a.regions {
+		m.unmap()
+		a.source.mapped.Add(-region)
+	}
+	a.left, a.regions = nil, nil
 }

@@ -207,8 +207,8 @@ func (n *nemesis) transfer(ctx context.Context) {
 	}
 }
 
-// truncate keeps a planner away until its successor entries are gone from the
-// logs of the others, who have snapshots instead.
+// truncate keeps a planner away until the entries that it has not got are gone
+// from the logs of the others, who have snapshots instead.
 func (n *nemesis) truncate(ctx context.Context) {
 	victim := n.some(1)[0]
 	n.say("  %s", victim.id)

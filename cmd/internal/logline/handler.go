@@ -42,7 +42,7 @@ func New(w io.Writer, o Options) *Handler {
 
 // Close writes what is left and returns when it is written, or an error when the
 // writer did not take it within a second. Lines that come later are written by
-// their callers. Closing again does nothing.
+// their callers, who wait for it. Closing again does nothing but wait.
 func (h *Handler) Close() error { return h.sink.close() }
 
 // Enabled reports whether records of the level are written.
@@ -54,8 +54,8 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1<<10); return &b
 // keptLine bounds the buffers kept, in bytes.
 const keptLine = 16 << 10
 
-// Handle encodes r and hands the line over. It does not wait for the writer, and
-// never fails.
+// Handle encodes r and hands the line over. It does not wait for the writer before
+// [Handler.Close], and never fails.
 func (h *Handler) Handle(_ context.Context, r slog.Record) error {
 	buf := buffers.Get().(*[]byte)
 	e := encoder{b: (*buf)[:0], json: h.json}

@@ -224,10 +224,57 @@ func TestStuckWriterHoldsNobodyUp(t *testing.T) {
 func TestLinesAfterClose(t *testing.T) {
 	var out bytes.Buffer
 	h := New(&out, Options{})
-	_ = h.Close()
-	slog.New(h).Info("late")
-	if err := h.Close(); err != nil || !strings.Contains(out.String(), "msg=late") {
-		t.Errorf("%v: %q", err, &out)
+	log := slog.New(h)
+	log.Info("early")
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	log.Info("late")
+	if !strings.HasSuffix(out.String(), "msg=late\n") {
+		t.Fatalf("a late line is not there when its caller goes on: %q", &out)
+	}
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			for range 100 {
+				log.Info("late")
+			}
+		})
+	}
+	callers.Wait()
+	if n := strings.Count(out.String(), "msg=late\n"); n != 801 {
+		t.Errorf("%d late lines", n)
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLinesWhileClosing writes while the handler is closed: every line is written,
+// by whomever, and whole.
+func TestLinesWhileClosing(t *testing.T) {
+	for range 50 {
+		var out bytes.Buffer
+		h := New(&out, Options{})
+		log := slog.New(h)
+		var callers sync.WaitGroup
+		for range 4 {
+			callers.Go(func() {
+				for range 50 {
+					log.Info("line")
+				}
+			})
+		}
+		if err := h.Close(); err != nil {
+			t.Fatal(err)
+		}
+		callers.Wait()
+		if err := h.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(out.String(), "msg=line\n"); n != 200 {
+			t.Fatalf("%d lines of 200", n)
+		}
 	}
 }
 

@@ -21,7 +21,8 @@ const (
 // errStuck means that the log's writer took nothing for too long.
 var errStuck = errors.New("logline: the log could not be written in time")
 
-// sink gathers lines and writes them. Its goroutine runs while there are some.
+// sink gathers lines and writes them. Its goroutine runs while there are some, and
+// is not started again once the sink is closed: nobody would wait for it.
 type sink struct {
 	w    io.Writer
 	says func(lost int) []byte
@@ -33,25 +34,42 @@ type sink struct {
 	running chan struct{} // closed when the goroutine ends; nil while there is none
 	hurry   chan struct{} // closed by close
 	closed  bool
+
+	late sync.Mutex // held by a caller that writes its own line
 }
 
 func newSink(w io.Writer, says func(int) []byte) *sink {
 	return &sink{w: w, says: says, hurry: make(chan struct{})}
 }
 
-// add takes a line in, which it copies.
+// add takes a line in, which it copies, or writes it where all is over.
 func (s *sink) add(line []byte) {
+	if s.gather(line) {
+		return
+	}
+	s.late.Lock()
+	defer s.late.Unlock()
+	_, _ = s.w.Write(line) // there is no other place to tell of it
+}
+
+// gather leaves a line to the goroutine. taken is false once the sink is closed and
+// the goroutine has ended, for ever.
+func (s *sink) gather(line []byte) (taken bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.running == nil && s.closed {
+		return false
+	}
 	if len(s.pending) > 0 && len(s.pending)+len(line) > maxPending {
 		s.lost++
-		return
+		return true
 	}
 	s.pending = append(s.pending, line...)
 	if s.running == nil {
 		s.running = make(chan struct{})
 		go s.run(s.running)
 	}
+	return true
 }
 
 // run writes until nothing is left.
@@ -63,7 +81,7 @@ func (s *sink) run(ended chan struct{}) {
 		if out == nil {
 			return
 		}
-		_, _ = s.w.Write(out) // there is no other place to tell of it
+		_, _ = s.w.Write(out) // as in add
 		s.give(out)
 		timer.Reset(pause)
 		select {

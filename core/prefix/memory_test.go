@@ -84,8 +84,7 @@ func TestRestoreGivesMemoryBack(t *testing.T) {
 		}
 	}
 	settles(t, live, 1)
-	runtime.KeepAlive(s)
-	s = nil
+	runtime.KeepAlive(s) // and no longer
 	settles(t, live, 0)
 }
 

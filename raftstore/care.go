@@ -28,12 +28,13 @@ type care struct {
 	verdict atomic.Pointer[member.Verdict] // nil where this node does not lead
 
 	// What follows is the goroutine's that tends.
-	last    time.Time // when the members were asked
-	round   time.Time // when those had answered
-	since   time.Time // beginning of this leadership, zero without one
-	heard   map[string]time.Time
-	nodes   map[string]NodeStatus
-	trouble string // logged last
+	last     time.Time // when the members were asked
+	round    time.Time // when those had answered
+	since    time.Time // beginning of this leadership, zero without one
+	heard    map[string]time.Time
+	nodes    map[string]NodeStatus
+	trouble  string    // logged last
+	troubled time.Time // since when there is some; zero without
 }
 
 // tend keeps this node a member, and, where it leads, the members in order.
@@ -67,16 +68,24 @@ func (s *Store) tendOnce(g *groups) {
 	s.complain(errors.Join(errs...))
 }
 
-// complain logs a trouble once, not ten times a second.
+// complainAfter is how long a trouble may last before it is one: a node that
+// comes in, a leader that has just been elected, need a moment.
+const complainAfter = 5 * time.Second
+
+// complain logs a trouble that lasts, once, not ten times a second.
 func (s *Store) complain(err error) {
-	now := ""
-	if err != nil && s.ctx.Err() == nil {
-		now = err.Error()
+	c := &s.care
+	if err == nil || s.ctx.Err() != nil {
+		c.trouble, c.troubled = "", time.Time{}
+		return
 	}
-	if now != "" && now != s.care.trouble {
-		s.log.Warn("the cluster's members are not in order yet; trying again", "error", err)
+	if c.troubled.IsZero() {
+		c.troubled = time.Now()
 	}
-	s.care.trouble = now
+	if now := err.Error(); now != c.trouble && time.Since(c.troubled) >= complainAfter {
+		c.trouble = now
+		s.log.Warn("the cluster's members are not in order; trying again", "since", c.troubled, "error", err)
+	}
 }
 
 // enrol makes this node a member, if it is not one yet.

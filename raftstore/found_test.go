@@ -2,10 +2,13 @@ package raftstore
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/yardmaster/yardmaster/raftstore/peer"
 )
 
 // Four new nodes that expect three: three found the cluster and one joins it,
@@ -105,4 +108,59 @@ func TestFoundingIsFinishedAfterACrash(t *testing.T) {
 	y.ready(last)
 	propose(t, last, "w")
 	y.members(last, "n1+ n2+ n3+")
+}
+
+// A planner that is told to join, and knows nobody but itself, founds nothing.
+func TestJoiningOneselfFoundsNothing(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	n := y.node("n1", nil)
+	ln := n.listen("127.0.0.1:0")
+	n.addr = ln.Addr().String()
+	if err := ln.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n.cfg.Join = []string{n.addr}
+	n.mustStart("")
+	y.until("it says what it waits for", func() bool {
+		err := n.Ready()
+		return err != nil && strings.Contains(err.Error(), "--join names only this planner")
+	})
+	if n.ClusterID() != "" {
+		t.Errorf("it founded %s", n.ClusterID())
+	}
+	if _, cluster, err := Peek(n.cfg.Dir); cluster != "" || err != nil {
+		t.Errorf("its folder is of %q, %v", cluster, err)
+	}
+}
+
+// A node of which only a cluster of other planners answers says so, until one of
+// its own is heard again; silence changes nothing.
+func TestStranding(t *testing.T) {
+	s := &Store{cfg: Config{NodeID: "g"}}
+	s.id.Store(&nameplate{ClusterID: "ours"})
+	hear := func(answers ...answer) bool {
+		s.home.strand(s.strangers(answers))
+		_, why := s.Stranded()
+		return why != nil
+	}
+	from := func(id, cluster string) answer {
+		return answer{resp: &peer.HelloResponse{Node: &peer.Node{Id: id, ClusterId: cluster}}}
+	}
+	foreign, silent := answer{err: fmt.Errorf("p1: %w", ErrOtherCluster)}, answer{err: errors.New("no route")}
+	for i, round := range []struct {
+		answers []answer
+		want    bool
+	}{
+		{[]answer{silent, silent}, false},
+		{[]answer{from("g", "ours"), silent}, false}, // itself does not count
+		{[]answer{foreign, from("p0", "ours")}, false},
+		{[]answer{foreign, from("g", "ours")}, true},
+		{[]answer{silent, from("p2", "")}, true},
+		{[]answer{from("p0", "ours")}, false},
+	} {
+		if got := hear(round.answers...); got != round.want {
+			t.Errorf("round %d: stranded %v", i, got)
+		}
+	}
 }

@@ -23,10 +23,28 @@ type home struct {
 	joined  atomic.Bool
 	leaving atomic.Bool
 
-	foreign map[string]bool // addresses of other clusters that were complained of
+	foreign  map[string]bool // addresses of other clusters that were complained of
+	stranded atomic.Pointer[stranding]
 
 	mu      sync.Mutex
 	promise promise
+}
+
+// stranding is that only another cluster answers.
+type stranding struct {
+	since time.Time
+	why   error
+}
+
+// strand notes who answered a round of greetings: nodes of another cluster, of
+// this one's, or nobody, which changes nothing.
+func (h *home) strand(foreign error, ours bool) {
+	switch {
+	case ours:
+		h.stranded.Store(nil)
+	case foreign != nil && h.stranded.Load() == nil:
+		h.stranded.Store(&stranding{time.Now(), foreign})
+	}
 }
 
 // promise is the founding that this node has agreed to.
@@ -157,22 +175,26 @@ func silences(answers []answer) string {
 func (s *Store) foundTogether(fresh []*peer.Node, others bool, cluster string) error {
 	expect := max(s.cfg.BootstrapExpect, 1)
 	if expect == 1 {
-		if others {
-			return errors.New("waiting for a cluster to join")
+		switch {
+		case others:
+			return errors.New("waiting for a cluster to join, since with --join and --bootstrap-expect 1 a planner founds none")
+		case len(s.cfg.Join) > 0:
+			return errors.New("--join names only this planner: name another, or start it without --join to found a cluster alone")
 		}
 		return s.establish(cluster, []founder{{s.cfg.NodeID, s.cfg.Advertise}})
 	}
 	all := []founder{{s.cfg.NodeID, s.cfg.Advertise}}
 	for _, n := range fresh {
 		if n.GetExpect() != uint32(expect) {
-			return fmt.Errorf("waiting: %s expects %d founders, this node %d", n.GetId(), n.GetExpect(), expect)
+			return fmt.Errorf("waiting: %s was started with --bootstrap-expect %d, this planner with %d; start all founders with the same",
+				n.GetId(), max(n.GetExpect(), 1), expect)
 		}
 		all = append(all, founder{n.GetId(), n.GetAddr()})
 	}
 	slices.SortFunc(all, func(a, b founder) int { return compare(a.ID, b.ID) })
 	all = slices.CompactFunc(all, func(a, b founder) bool { return a.ID == b.ID })
 	if len(all) < expect {
-		return fmt.Errorf("waiting for founders: %d of %d are here (%s)", len(all), expect, names(all))
+		return fmt.Errorf("waiting for founders: %d of %d (--bootstrap-expect) are here: %s", len(all), expect, names(all))
 	}
 	founders := all[:expect]
 	if founders[0].ID != s.cfg.NodeID {
@@ -286,7 +308,11 @@ func (s *Store) establish(cluster string, founders []founder) error {
 		s.trip(err)
 		return err
 	}
-	s.log.Info("in a cluster", "cluster", cluster, "founders", len(founders))
+	if len(founders) > 0 {
+		s.log.Info("founded a cluster", "cluster", cluster, "node", s.cfg.NodeID, "founders", names(founders))
+	} else {
+		s.log.Info("joined a cluster", "cluster", cluster, "node", s.cfg.NodeID)
+	}
 	return nil
 }
 

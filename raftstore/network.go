@@ -222,6 +222,7 @@ func (s *Store) greetAlways() {
 		if s.groups.Load() != nil { // until then findHome greets
 			answers := s.round(s.ctx, s.peers(hints))
 			hints = s.hear(answers)
+			s.home.strand(s.strangers(answers))
 			saved = s.savePeers(saved)
 		}
 		timer.Reset(s.pace.hello)
@@ -251,6 +252,30 @@ func (s *Store) hear(answers []answer) (hints map[string]string) {
 		}
 	}
 	return hints
+}
+
+// strangers tells of a round what answered of another cluster, and whether anybody
+// of this one's did.
+func (s *Store) strangers(answers []answer) (foreign error, ours bool) { //nolint:revive // the error is what is told, not what went wrong
+	for _, a := range answers {
+		n := a.resp.GetNode()
+		if errors.Is(a.err, ErrOtherCluster) {
+			foreign = a.err
+		}
+		ours = ours || a.err == nil && n.GetId() != s.cfg.NodeID && n.GetClusterId() == s.ClusterID()
+	}
+	return foreign, ours
+}
+
+// Stranded says since when whoever answers at the known addresses has been of
+// another cluster, and nobody of this one; why is nil when that is not so. Rounds
+// in which nobody answers at all change nothing. The planners were then founded
+// anew, for all that this node can tell, and what it follows comes back no more.
+func (s *Store) Stranded() (since time.Time, why error) {
+	if now := s.home.stranded.Load(); now != nil {
+		return now.since, now.why
+	}
+	return time.Time{}, nil
 }
 
 // unmet reports whether another node has met n in a run in which this one has

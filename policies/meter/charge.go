@@ -94,7 +94,8 @@ func (w *writer) charge(paid int) {
 	} else {
 		b = append(b, opUnreachable)
 	}
-	w.body = append(b, opEnd)
+	b = append(b, opEnd)
+	w.body = b
 }
 
 // chargeCount writes code that charges for the count on the stack and leaves it

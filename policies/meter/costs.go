@@ -16,11 +16,11 @@ const (
 	costCall   = 4
 	costTable  = 2  // a br_table
 	costDrop   = 4  // of a segment
-	costTrunc  = 6  // a conversion that checks its range
+	costTrunc  = 12 // a conversion that checks its range
 	costLanes  = 4  // lanes that are chosen by lanes
 	costMul    = 8  // a product of vectors of i64, for which there is no instruction
 	costDiv    = 12 // and roots
-	costBytes  = 16 // a call of the engine's for many bytes, beside their number
+	costBytes  = 24 // a call of the engine's for many bytes, beside their number
 	costShift  = 24 // an arithmetic shift of vectors of i64, likewise
 	costEngine = 64 // what leaves the compiled code: growth of the memory
 
@@ -62,6 +62,10 @@ func costOf(op module.Op) uint8 {
 func costNamed(name string) uint8 {
 	_, verb, _ := strings.Cut(name, ".")
 	switch name {
+	case "local.get", "i32.const", "i64.const", "drop", "nop":
+		// Compiled, they are operands of others. A write of a local is not: where a loop
+		// begins again, each that has changed is moved.
+		return 0
 	case "memory.grow":
 		return costEngine
 	case "memory.fill", "memory.copy", "memory.init", "table.init":

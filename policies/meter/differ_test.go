@@ -168,7 +168,7 @@ func (e engines) compare(t testing.TB, wasm []byte) (finished bool) {
 func TestMeteringChangesNothing(t *testing.T) {
 	e := bothEngines(t)
 	finished := 0
-	const runs = 150
+	const runs = 70
 	for seed := range uint64(runs) {
 		wasm := wattest.Random(rand.New(rand.NewPCG(seed, 2)).IntN).Bytes()
 		ok := e.compare(t, wasm)

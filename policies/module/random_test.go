@@ -103,7 +103,7 @@ func mutate(c wattest.Choice, wasm []byte) []byte {
 
 func TestRandomModulesAreValid(t *testing.T) {
 	r := interpreter(t)
-	for seed := range uint64(200) {
+	for seed := range uint64(100) {
 		wasm := wattest.Random(chance(seed)).Bytes()
 		if _, err := module.Decode(wasm, module.Options{}); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
@@ -114,7 +114,7 @@ func TestRandomModulesAreValid(t *testing.T) {
 
 func TestVerdictsAreWazeros(t *testing.T) {
 	r := interpreter(t)
-	for seed := range uint64(150) {
+	for seed := range uint64(80) {
 		c := chance(seed)
 		wasm := wattest.Random(c).Bytes()
 		for range 10 {

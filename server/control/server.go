@@ -50,7 +50,7 @@ type Config struct {
 	// answer is handed on to it. What it is given must not outlive Close.
 	Leader func() (rpc.ControlClient, bool)
 	// PeerOptions are gRPC's for ServePeers: credentials of connections that are
-	// secured already.
+	// secured already. Where the server has an option of the kind its own counts.
 	PeerOptions []grpc.ServerOption
 	Clock       clock.Clock  // nil means the machine's; the one that core/lead runs on
 	Logger      *slog.Logger // nil discards
@@ -105,7 +105,7 @@ func New(cfg Config) (*Server, error) {
 		grpc.WaitForHandlers(true),
 	}
 	s.service = &service{Config: cfg, closing: make(chan struct{})}
-	s.peers = grpc.NewServer(append(slices.Clone(opts), cfg.PeerOptions...)...)
+	s.peers = grpc.NewServer(append(slices.Clone(cfg.PeerOptions), opts...)...) // the last one of a kind counts, as a whole
 	rpc.RegisterControlServer(s.peers, handedOn{s.service})
 	if cfg.TLS != nil {
 		opts = append(opts, grpc.Creds(credentials.NewTLS(cfg.TLS)))

@@ -72,8 +72,8 @@ func (p *pace) next(ctx context.Context, a, b <-chan struct{}, check func(now ti
 	}
 }
 
-// silence calls lapsed when nothing was heard for as long as patience. It begins with the first
-// word, and again with the first after it has lapsed.
+// silence calls lapsed when nothing was heard for as long as patience. It begins
+// with the first word, and again with the first after it has lapsed.
 type silence struct {
 	clock  clock.Clock
 	lapsed func() // must not stop it

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,7 +48,7 @@ type ServerConfig struct {
 	// gateways, as tests do.
 	Peer func(ctx context.Context) (id string, ok bool)
 	// Options are gRPC options beside the hub's, e.g. credentials that make Peer
-	// work.
+	// work. Where both say something the hub's count.
 	Options  []grpc.ServerOption
 	Registry *measure.Registry
 	Clock    clock.Clock  // nil means the machine's
@@ -92,22 +93,23 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		sent:     cfg.Registry.Counter(measure.HubMessages, "leader", "sent"),
 		received: cfg.Registry.Counter(measure.HubMessages, "leader", "received"),
 	}
-	s.grpc = grpc.NewServer(append([]grpc.ServerOption{
+	s.grpc = grpc.NewServer(append(slices.Clone(cfg.Options), // the last one of a kind counts, as a whole
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxSendMsgSize(maxMessage),
 		grpc.MaxConcurrentStreams(2),
-		grpc.MaxHeaderListSize(16 << 10),
+		grpc.MaxHeaderListSize(16<<10),
 		grpc.ConnectionTimeout(patience),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: 10 * patience}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: 10 * patience, Time: 5 * patience, Timeout: 5 * patience}),
 		grpc.WaitForHandlers(true),
-	}, cfg.Options...)...)
+	)...)
 	hub.RegisterHubServer(s.grpc, exchanges{server: s})
 	return s, nil
 }
 
 // Serve accepts gateways on ln until Close, and then returns nil. It owns ln,
 // whose connections are secured, and bounded in number by whoever made it: they
-// stay as they come, for the credentials to know them. It may be called for several listeners.
+// stay as they come, for the credentials to know them. It may be called for
+// several listeners.
 func (s *Server) Serve(ln net.Listener) error {
 	err := s.grpc.Serve(ln)
 	if errors.Is(err, grpc.ErrServerStopped) {

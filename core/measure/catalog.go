@@ -60,7 +60,9 @@ var (
 	// Workers counts registered workers by role and state (ready, draining).
 	Workers = Desc{Name: "yardmaster_workers", Type: GaugeType, Labels: []string{"model", "role", "state"}, MaxSeries: named, Help: "Registered workers."}
 	// RaftApplied is the last applied index.
-	RaftApplied = Desc{Name: "yardmaster_raft_applied_index", Type: GaugeType, Labels: []string{"group"}, Help: "Last log index applied."}
+	RaftApplied = Desc{Name: "yardmaster_raft_applied_index", Type: GaugeType, Labels: []string{"group"}, Help: "Last log index applied, Raft's own entries included."}
+	// RaftLag is commit index less applied index.
+	RaftLag = Desc{Name: "yardmaster_raft_lag_entries", Type: GaugeType, Labels: []string{"group"}, Help: "Entries that this node knows to be committed and has not applied yet."}
 	// RaftLeader is 1 on the leader.
 	RaftLeader = Desc{Name: "yardmaster_raft_leader", Type: GaugeType, Labels: []string{"group"}, Help: "1 while this node leads the group."}
 	// RaftCommit is proposal to committed and applied.

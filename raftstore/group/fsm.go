@@ -75,7 +75,6 @@ type adapter[R any] struct {
 
 // events is what an adapter tells of its work. All are set.
 type events struct {
-	applied    func(index uint64)
 	configured func(index uint64, c raft.Configuration)
 	restored   func(applied uint64, l label, took time.Duration)
 	persisted  func(bytes int64, took time.Duration)
@@ -96,7 +95,6 @@ func (a *adapter[R]) Apply(l *raft.Log) any {
 	a.advance(l.Index)
 	a.applied.Store(l.Index)
 	a.samples.step(before, l.Index)
-	a.events.applied(l.Index)
 	return res
 }
 

@@ -144,6 +144,7 @@ type Group[R any] struct {
 
 	slots     chan struct{} // one per call in flight
 	transfer  transferWatch
+	handing   atomic.Uint64 // last term in which leadership was handed on
 	lowDisk   atomic.Bool
 	restoring chan struct{} // taken by Restore while the library is at it
 
@@ -208,7 +209,6 @@ func (g *Group[R]) adapt(fsm FSM[R]) *adapter[R] {
 		a.samples.digest = d.Digest
 	}
 	a.events = events{
-		applied: func(i uint64) { g.metrics.applied.Set(float64(i)) },
 		configured: func(index uint64, c raft.Configuration) {
 			g.membersIndex.Store(index)
 			g.adjust(c)
@@ -216,7 +216,6 @@ func (g *Group[R]) adapt(fsm FSM[R]) *adapter[R] {
 		restored: func(applied uint64, l label, took time.Duration) {
 			raise(&g.passed, l.index)
 			g.membersIndex.Store(l.members)
-			g.metrics.applied.Set(float64(applied))
 			g.metrics.restoreSeconds.Observe(took.Seconds())
 			g.cfg.OnRestore(applied)
 		},

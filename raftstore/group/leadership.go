@@ -56,6 +56,7 @@ func (g *Group[R]) lead() {
 func (g *Group[R]) establish() (again bool) {
 	ctx, cancel := context.WithCancel(g.ctx)
 	defer cancel()
+	term := g.raft.CurrentTerm()
 	ready := make(chan struct{})
 	var prepare sync.WaitGroup
 	prepare.Go(func() { g.prepare(ctx, ready) })
@@ -71,12 +72,28 @@ func (g *Group[R]) establish() (again bool) {
 		case led := <-g.gained:
 			// A gain after a loss that was overwritten is a new term all the same.
 			g.leading.Store(false)
+			g.tellLoss(term)
 			return led
 		case <-g.faulted:
 			return false
 		case <-ctx.Done():
 			return false
 		}
+	}
+}
+
+// tellLoss logs that a leadership which began in that term is over, and why as far
+// as can be told from here.
+func (g *Group[R]) tellLoss(term uint64) {
+	now := g.raft.CurrentTerm()
+	_, leader := g.raft.LeaderWithID()
+	switch {
+	case g.handing.Load() >= term:
+		g.log.Info("no longer leading", "term", term, "reason", "leadership was handed on")
+	case now > term:
+		g.log.Warn("no longer leading", "term", term, "reason", "another election has begun", "now", now, "leader", string(leader))
+	default:
+		g.log.Warn("no longer leading", "term", term, "reason", "no majority of the planners answered in time")
 	}
 }
 

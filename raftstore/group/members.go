@@ -175,7 +175,9 @@ func (g *Group[R]) Transfer(ctx context.Context, id string) error {
 	if g.raft.State() != raft.Leader {
 		return fmt.Errorf("transfer leadership: %w", ErrNotLeader)
 	}
+	before := g.handing.Swap(g.raft.CurrentTerm())
 	if err := g.do(ctx, func() error { return start().Error() }); err != nil {
+		g.handing.Store(before)
 		return fmt.Errorf("transfer leadership: %w", g.proposeError(err))
 	}
 	return nil

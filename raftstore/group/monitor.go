@@ -16,7 +16,7 @@ var ErrLowDisk = errors.New("disk is nearly full; entries are refused until ther
 
 // metrics are the group's series.
 type metrics struct {
-	applied, commitIndex, term, leader      measure.Gauge
+	applied, lag, commitIndex, term, leader measure.Gauge
 	contact, oldest, trailing               measure.Gauge
 	snapshotBytes, freeBytes                measure.Gauge
 	commit, snapshotSeconds, restoreSeconds measure.Histogram
@@ -26,6 +26,7 @@ type metrics struct {
 func newMetrics(r *measure.Registry, group string) metrics {
 	return metrics{
 		applied:          r.Gauge(measure.RaftApplied, group),
+		lag:              r.Gauge(measure.RaftLag, group),
 		commitIndex:      r.Gauge(measure.RaftCommitIndex, group),
 		term:             r.Gauge(measure.RaftTerm, group),
 		leader:           r.Gauge(measure.RaftLeader, group),
@@ -72,7 +73,13 @@ func (w *watcher[R]) look() {
 	g := w.g
 	now := time.Now()
 	g.metrics.term.Set(float64(g.raft.CurrentTerm()))
-	g.metrics.commitIndex.Set(float64(g.raft.CommitIndex()))
+	// The library's indices, as Status tells them: those of the state machine's
+	// commands stand still while there is only Raft's own work. What is applied is
+	// read first, so that it is never ahead.
+	applied, committed := g.raft.AppliedIndex(), g.raft.CommitIndex()
+	g.metrics.applied.Set(float64(applied))
+	g.metrics.commitIndex.Set(float64(committed))
+	g.metrics.lag.Set(float64(committed - min(applied, committed)))
 	if c := g.LastContact(); !c.IsZero() {
 		g.metrics.contact.Set(max(now.Sub(c), 0).Seconds())
 	}

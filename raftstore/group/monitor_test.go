@@ -32,6 +32,9 @@ func TestMetrics(t *testing.T) {
 			if gauge(m, measure.RaftCommitIndex) < 60 || gauge(m, measure.RaftApplied) < 60 || gauge(m, measure.RaftTerm) < 1 {
 				t.Error("commit, applied or term do not move")
 			}
+			if st := m.Status(); gauge(m, measure.RaftApplied) != float64(st.Applied) || gauge(m, measure.RaftLag) != float64(st.Commit-st.Applied) {
+				t.Errorf("applied %v, lag %v; the status says %+v", gauge(m, measure.RaftApplied), gauge(m, measure.RaftLag), st)
+			}
 			if c := gauge(m, measure.RaftLastContact); c < 0 || c > 0.1 || (c != 0) != (m != lead) {
 				t.Errorf("last contact %v, leader %v", c, m == lead)
 			}

@@ -117,8 +117,8 @@ func Recover[R any](cfg RecoverConfig, fsm FSM[R]) error {
 // silence is events that nobody listens to.
 func silence() events {
 	return events{
-		applied: func(uint64) {}, configured: func(uint64, raft.Configuration) {},
-		restored: func(uint64, label, time.Duration) {}, persisted: func(int64, time.Duration) {},
+		configured: func(uint64, raft.Configuration) {},
+		restored:   func(uint64, label, time.Duration) {}, persisted: func(int64, time.Duration) {},
 		unwritten: func(error) {},
 	}
 }

@@ -39,6 +39,7 @@ type Agent struct {
 	// Of Run's goroutine.
 	registered bool // the planner is believed to know the epoch
 	superseded bool // another incarnation had the id when last heard
+	yielded    bool // so the planner confirmed, and it was logged
 	every      time.Duration
 	ttl        time.Duration // of the lease
 	held       time.Time     // when it was last granted or renewed
@@ -179,13 +180,14 @@ func (a *Agent) register(ctx context.Context) error {
 	})
 	switch {
 	case a.superseded && status.Code(err) == codes.AlreadyExists:
+		a.giveWay()
 		return nil // still taken
 	case err != nil:
 		return err
 	case resp.GetEpoch() == 0:
 		return errors.New("planner granted no epoch")
 	}
-	a.superseded, a.registered = false, true
+	a.superseded, a.yielded, a.registered = false, false, true
 	a.setTimes(resp.GetRenewEveryMs(), resp.GetLeaseTtlMs())
 	a.setEpoch(fleet.Epoch(resp.GetEpoch()))
 	a.noteCluster(resp.GetClusterId())
@@ -215,15 +217,39 @@ func (a *Agent) renew(ctx context.Context) error {
 		a.cfg.Logger.Warn("planner does not know this worker's epoch; registering again", "worker", a.cfg.Worker.ID, "epoch", req.Epoch)
 		a.registered = false
 	case control.LeaseState_LEASE_STATE_SUPERSEDED:
-		a.cfg.Logger.Error("another worker has registered under this id; give each worker its own", "worker", a.cfg.Worker.ID, "epoch", req.Epoch)
+		// Another incarnation has the id, or the planners were given back a state in
+		// which this one had another epoch. Asking for the id tells.
 		a.registered, a.superseded = false, true
-		a.setEpoch(0)
+		return a.reclaim(ctx)
 	case control.LeaseState_LEASE_STATE_UNSPECIFIED:
 		fallthrough
 	default:
 		return fmt.Errorf("planner answered a renewal with state %d", resp.GetState())
 	}
 	return nil
+}
+
+// reclaim asks for the id that a renewal was refused under.
+func (a *Agent) reclaim(ctx context.Context) error {
+	before := a.Epoch()
+	err := a.register(ctx)
+	if err != nil {
+		a.setEpoch(0) // whose it is is not known
+		return err
+	}
+	if a.registered {
+		a.cfg.Logger.Info("the planners went back to another state; registered again", "worker", a.cfg.Worker.ID, "was", uint64(before), "epoch", a.epoch.Load())
+	}
+	return nil
+}
+
+// giveWay notes that another worker has the id.
+func (a *Agent) giveWay() {
+	if !a.yielded {
+		a.yielded = true
+		a.cfg.Logger.Error("another worker has registered under this id; give each worker its own", "worker", a.cfg.Worker.ID)
+	}
+	a.setEpoch(0)
 }
 
 // tellDraining makes the drain known, once.

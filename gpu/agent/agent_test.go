@@ -42,6 +42,7 @@ type script struct {
 	ttlMS    int64
 	stalled  bool // calls are accepted and never answered
 	feeds    int  // open
+	taken    bool // another worker has the id
 }
 
 func newScript(epoch uint64) *script {
@@ -71,6 +72,14 @@ func (s *script) note(call string) error {
 }
 
 // stall keeps a call for as long as its caller waits, if the script says so.
+// refuse notes a call whose worker's id is another's.
+func (s *script) refuse(call string) error {
+	if err := s.note(call); err != nil {
+		return err
+	}
+	return status.Error(codes.AlreadyExists, "taken")
+}
+
 func (s *script) stall(ctx context.Context) {
 	s.mu.Lock()
 	stalled := s.stalled
@@ -98,6 +107,9 @@ func (s *script) Register(ctx context.Context, r *control.RegisterRequest) (*con
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.register = r
+	if s.taken && r.GetIfAbsent() {
+		return nil, s.refuse("register")
+	}
 	return &control.RegisterResponse{Epoch: s.epoch, ClusterId: "c", RenewEveryMs: 10, LeaseTtlMs: s.ttlMS}, s.note("register")
 }
 
@@ -320,21 +332,39 @@ func TestGivesWayToAnotherWorkerOfItsID(t *testing.T) {
 	eventually(t, "the registration", func() bool { return a.Epoch() == 7 })
 	s.edit(func(s *script) {
 		s.state = control.LeaseState_LEASE_STATE_SUPERSEDED
-		s.fail = nil
+		s.taken = true
 	})
 	eventually(t, "giving way", func() bool { return a.Epoch() == 0 })
-	s.edit(func(s *script) { s.fail = status.Error(codes.AlreadyExists, "taken") })
 	before := s.called("register")
 	eventually(t, "polite attempts", func() bool { return s.called("register") > before+2 })
 	s.edit(func(s *script) {
 		if !s.register.GetIfAbsent() {
 			t.Error("a superseded worker takes the id back")
 		}
-		s.fail, s.epoch, s.state = nil, 12, control.LeaseState_LEASE_STATE_HELD
+		s.taken, s.epoch, s.state = false, 12, control.LeaseState_LEASE_STATE_HELD
 	})
 	eventually(t, "coming back", func() bool { return a.Epoch() == 12 })
 	if n := strings.Count(a.logs.String(), "another worker has registered under this id"); n != 1 {
 		t.Errorf("%d complaints:\n%s", n, a.logs.String())
+	}
+}
+
+// A restored snapshot may have this very incarnation under a later epoch.
+func TestTheStateWentBack(t *testing.T) {
+	s, ln := newScript(7), listen(t, "127.0.0.1:0")
+	serve(t, s, ln)
+	a := start(t, ln.Addr().String())
+	eventually(t, "the registration", func() bool { return a.Epoch() == 7 })
+	s.edit(func(s *script) { s.state, s.epoch = control.LeaseState_LEASE_STATE_SUPERSEDED, 90 })
+	eventually(t, "the other epoch", func() bool { return a.Epoch() == 90 })
+	s.edit(func(s *script) { s.state = control.LeaseState_LEASE_STATE_HELD })
+	for _, e := range a.told() {
+		if e == 0 {
+			t.Errorf("OnEpoch %v", a.told())
+		}
+	}
+	if logs := a.logs.String(); strings.Contains(logs, "another worker") || !strings.Contains(logs, "registered again") {
+		t.Error(logs)
 	}
 }
 

@@ -165,7 +165,8 @@ func TestBlocksAreGolden(t *testing.T) {
 	const path = "testdata/blocks.txt"
 	var got strings.Builder
 	all := blocks()
-	for _, name := range []string{"router", "admission", "autoscaler", "observer", "params"} {
+	all["header"] = memory(0, header())[:4*len(header())]
+	for _, name := range []string{"header", "router", "admission", "autoscaler", "observer", "params"} {
 		got.WriteString(name + " " + hex.EncodeToString(all[name]) + "\n")
 	}
 	if *rewrite {

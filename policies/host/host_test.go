@@ -86,26 +86,47 @@ const simd = `loop
 	local.get 1 v128.load 65536 local.get 1 v128.load 81920 f32x4.mul v128.store 98304
 	local.get 1 i32.const 16 i32.add local.tee 1 local.get 0 i32.const 2 i32.shl i32.lt_u br_if 0 end i32.const 0`
 
+// parts are what a test router is made of; empty ones are good.
+type parts struct {
+	score, initialise, layout, configure string
+	growing                              bool
+	manifest                             string
+}
+
 // router is a policy that scores by the code given.
-func router(code string) []byte {
+func router(code string) []byte { return parts{score: code}.build() }
+
+func (p parts) build() []byte {
+	or := func(code, standard string) string {
+		if code == "" {
+			return standard
+		}
+		return code
+	}
 	m := wattest.New()
-	log := m.Import(abi.ImportModule, "log", "i32 i32 i32 ->")
-	count := m.Import(abi.ImportModule, "counter_add", "i32 i64 ->")
-	random := m.Import(abi.ImportModule, "rand_u64", "-> i64")
-	_, _, _ = log, count, random
-	m.Memory(2, 2)
+	m.Import(abi.ImportModule, "log", "i32 i32 i32 ->")
+	m.Import(abi.ImportModule, "counter_add", "i32 i64 ->")
+	m.Import(abi.ImportModule, "rand_u64", "-> i64")
+	if p.growing {
+		m.Memory(2, -1)
+	} else {
+		m.Memory(2, 2)
+	}
 	m.Export("memory", module.KindMemory, 0)
 	m.Export("ym_abi_1", module.KindFunc, m.Func("->", "", ""))
-	m.Export("ym_layout", module.KindFunc, m.Func("-> i32", "", "i32.const 1024"))
-	m.Export("ym_configure", module.KindFunc, m.Func("i32 -> i32", "", "i32.const 0"))
-	m.Export("ym_score", module.KindFunc, m.Func("i32 -> i32", "i32", code))
+	m.Export("ym_layout", module.KindFunc, m.Func("-> i32", "", or(p.layout, "i32.const 1024")))
+	m.Export("ym_configure", module.KindFunc, m.Func("i32 -> i32", "", or(p.configure, "i32.const 0")))
+	m.Export("ym_score", module.KindFunc, m.Func("i32 -> i32", "i32", or(p.score, simd)))
+	if p.initialise != "" {
+		m.Export("_initialize", module.KindFunc, m.Func("->", "", p.initialise))
+	}
 	var header []byte
 	for _, w := range []uint32{0x314c4d59, 1 << 16, 13, rows, blockAt, abi.RouterRequestSize, paramAt, 8, 2, 1, columnA, columnB, scores} {
 		header = binary.LittleEndian.AppendUint32(header, w)
 	}
 	m.Data(headerAt, string(header))
 	m.Data(64, "hello")
-	m.Before(255, wattest.Custom(abi.Section, manifest)...)
+	m.Before(255, wattest.Custom(abi.Section, or(p.manifest, manifest))...)
 	return m.Bytes()
 }
 
@@ -248,6 +269,19 @@ func TestGuestsReachTheHost(t *testing.T) {
 	}
 }
 
+func TestLinesAreBounded(t *testing.T) {
+	s := &services{}
+	p := load(t, newHost(t, s), router("loop i32.const 9 i32.const 64 i32.const 5000 call 0 local.get 1 i32.const 1 i32.add local.tee 1 i32.const 1000 i32.lt_u br_if 0 end i32.const 0"), 1)
+	in := take(t, p)
+	defer p.Put(in)
+	if _, err := in.Score(1); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.lines) != 16 || len(s.lines[0]) != len("test 3 ")+1024 {
+		t.Errorf("%d lines, the first of %d bytes", len(s.lines), len(s.lines[0]))
+	}
+}
+
 func TestPoliciesThatCannotBeLoaded(t *testing.T) {
 	h := newHost(t, &services{})
 	tests := []struct {
@@ -259,6 +293,13 @@ func TestPoliciesThatCannotBeLoaded(t *testing.T) {
 		{"no module", []byte("x"), nil, "no WebAssembly binary"},
 		{"no manifest", wattest.Header(), nil, "no custom section"},
 		{"too many params", router(simd), []float64{1, 2}, "2 params for test, which has 1"},
+		{"trap in _initialize", parts{initialise: "unreachable"}.build(), nil, "policy trapped"},
+		{"_initialize without end", parts{initialise: "loop br 0 end"}.build(), nil, "policy out of fuel: _initialize"},
+		{"layout without end", parts{layout: "loop br 0 end i32.const 0"}.build(), nil, "policy out of fuel: ym_layout"},
+		{"layout outside the memory", parts{layout: "i32.const -4"}.build(), nil, "is not in the memory of 131072 bytes"},
+		{"layout without a header", parts{layout: "i32.const 4096"}.build(), nil, "begins with 0x0"},
+		{"overlapping buffers", parts{initialise: "i32.const 1024 i32.const 65536 i32.store 48"}.build(), nil, "overlaps"},
+		{"params refused", parts{configure: "i32.const 5"}.build(), nil, "ym_configure returned 5 for its params"},
 		{"a param that is none", router(simd), []float64{math.NaN()}, `param "weight" is no number`},
 	}
 	for _, tt := range tests {
@@ -371,5 +412,22 @@ func BenchmarkDecision(b *testing.B) {
 				sum += best
 			}
 		})
+	}
+}
+
+// Columns stay where they are when the guest's memory grows, and more than was
+// asked for is not to be had.
+func TestColumnsStayWhenTheMemoryGrows(t *testing.T) {
+	grown := strings.Replace(manifest, `"version":"1"`, `"version":"1","pages":64`, 1)
+	m := parts{score: "i32.const 20 memory.grow drop " + simd, growing: true, manifest: grown}
+	p := load(t, newHost(t, &services{}), m.build(), 1)
+	in := take(t, p)
+	defer p.Put(in)
+	for range 5 {
+		in.F32(0)[5], in.F32(1)[5] = 3, 4
+		got, err := in.Score(8)
+		if err != nil || got[5] != 12 {
+			t.Fatalf("got %v, %v", got, err)
+		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 // The bounds of what a guest may hand to the host.
 const (
 	mostLine  = 1 << 10
+	mostLines = 16 // of one call; the rest are dropped
 	mostKey   = 128
 	mostValue = 4 << 10
 	mostOps   = 8 // reads and writes of state in one call
@@ -45,7 +46,7 @@ func (h *Host) offer(ctx context.Context) error {
 	for _, i := range abi.Imports() {
 		f, ok := functions()[i.Name]
 		if !ok {
-			return fmt.Errorf("host: %s.%s of the contract is not implemented", i.Module, i.Name)
+			return fmt.Errorf("host: the contract has %s.%s, and there is no function for it", i.Module, i.Name)
 		}
 		b := builders[i.Module]
 		if b == nil {
@@ -128,10 +129,14 @@ func functions() map[string]function {
 	}
 }
 
-func logLine(in *Instance, s []uint64) {
-	if line := in.bytes(s[1], min(uint64(uint32(s[2])), mostLine), mostLine); len(line) > 0 {
-		in.services().Log(in.policy.manifest.Name, int(uint32(s[0])), line)
+func (in *Instance) log(level int, line []byte) {
+	if in.lines++; in.lines <= mostLines && len(line) > 0 {
+		in.services().Log(in.policy.manifest.Name, min(level, 3), line)
 	}
+}
+
+func logLine(in *Instance, s []uint64) {
+	in.log(int(uint32(s[0])), in.bytes(s[1], min(uint64(uint32(s[2])), mostLine), mostLine))
 }
 
 func counterAdd(in *Instance, s []uint64) {
@@ -220,8 +225,8 @@ func wasiWrite(in *Instance, s []uint64) {
 	total := uint32(0)
 	for i := 0; i+8 <= len(pieces); i += 8 {
 		ptr, size := binary.LittleEndian.Uint32(pieces[i:]), binary.LittleEndian.Uint32(pieces[i+4:])
-		if line := in.bytes(uint64(ptr), min(uint64(size), mostLine), mostLine); i == 0 && len(line) > 0 {
-			in.services().Log(in.policy.manifest.Name, 1, line)
+		if i == 0 {
+			in.log(1, in.bytes(uint64(ptr), min(uint64(size), mostLine), mostLine))
 		}
 		total += size
 	}

@@ -44,6 +44,7 @@ type Instance struct {
 	seed            uint64 // state of the random numbers
 	now             int64  // Unix time in milliseconds, the same throughout a call
 	ops             int    // reads and writes of state in this call
+	lines           int    // lines logged in this call
 	failed          bool
 }
 
@@ -73,12 +74,12 @@ func (in *Instance) prepare() error {
 	in.reserve, _ = in.guest.ExportedGlobal(meter.ExportReserve).(api.MutableGlobal)
 	if f := in.guest.ExportedFunction(abi.ExportInitialize); f != nil {
 		in.begin(initFuel)
-		if err := in.run(f); err != nil {
+		if err := in.run(f, abi.ExportInitialize); err != nil {
 			return err
 		}
 	}
 	in.begin(pauseAbove)
-	if err := in.run(in.guest.ExportedFunction(abi.ExportLayout)); err != nil {
+	if err := in.run(in.guest.ExportedFunction(abi.ExportLayout), abi.ExportLayout); err != nil {
 		return err
 	}
 	memory := in.guest.ExportedMemory(abi.ExportMemory)
@@ -133,7 +134,7 @@ func (in *Instance) configure(whole []byte) error {
 	at := in.layout.Params
 	abi.PutParams(whole[at.At:at.At+at.Size], in.policy.manifest.Params, in.policy.params)
 	in.stack[0] = uint64(8 * len(in.policy.params))
-	if err := in.run(in.guest.ExportedFunction(abi.ExportConfigure)); err != nil {
+	if err := in.run(in.guest.ExportedFunction(abi.ExportConfigure), abi.ExportConfigure); err != nil {
 		return err
 	}
 	if code := int32(in.stack[0]); code != 0 {
@@ -153,14 +154,14 @@ func (in *Instance) refuel(budget int64) {
 }
 
 // run calls a function with what is on the stack.
-func (in *Instance) run(f api.Function) error {
+func (in *Instance) run(f api.Function, name string) error {
 	err := f.CallWithStack(in.ctx, in.stack[:])
 	if err == nil {
 		return nil
 	}
 	in.failed = true
 	if int64(in.fuel.Get()) < 0 {
-		return fmt.Errorf("%w: %s", ErrFuel, f.Definition().Name())
+		return fmt.Errorf("%w: %s", ErrFuel, name)
 	}
 	return fmt.Errorf("%w: %w", ErrTrap, err)
 }
@@ -195,7 +196,7 @@ func (in *Instance) invoke(export string, arg int) (uint64, error) {
 	}
 	in.begin(in.policy.manifest.Fuel)
 	in.stack[0] = uint64(arg)
-	if err := in.run(in.call); err != nil {
+	if err := in.run(in.call, in.export); err != nil {
 		return 0, err
 	}
 	return in.stack[0], nil
@@ -204,7 +205,7 @@ func (in *Instance) invoke(export string, arg int) (uint64, error) {
 // begin sets what a call may use.
 func (in *Instance) begin(budget int64) {
 	in.refuel(budget)
-	in.ops = 0
+	in.ops, in.lines = 0, 0
 	in.now = in.policy.host.services.NowMillis()
 }
 

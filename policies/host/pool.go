@@ -107,7 +107,11 @@ func (p *Policy) returned() {
 func (p *Policy) mend() {
 	ctx := context.Background() // instances outlive whoever loaded the policy
 	for in := range p.broken {
-		if err := in.guest.Close(ctx); err != nil || p.closed.Load() {
+		err := in.guest.Close(ctx)
+		if p.closed.Load() {
+			continue
+		}
+		if err != nil {
 			p.lost.Add(1)
 			continue
 		}

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/yardmaster/yardmaster/core/planner"
+	"github.com/yardmaster/yardmaster/core/quota"
 	"github.com/yardmaster/yardmaster/raftstore/group"
 	"github.com/yardmaster/yardmaster/raftstore/member"
 	"github.com/yardmaster/yardmaster/raftstore/peer"
@@ -33,8 +35,15 @@ type care struct {
 	since    time.Time // beginning of this leadership, zero without one
 	heard    map[string]time.Time
 	nodes    map[string]NodeStatus
+	holders  []string  // of grants, before the members were asked
 	trouble  string    // logged last
 	troubled time.Time // since when there is some; zero without
+}
+
+// answered is what a member said in the last round, if it did.
+func (c *care) answered(id string) (NodeStatus, bool) {
+	n, ok := c.nodes[id]
+	return n, ok && c.heard[id].Equal(c.round)
 }
 
 // tend keeps this node a member, and, where it leads, the members in order.
@@ -148,14 +157,14 @@ func (s *Store) followCore(ctx context.Context, g *groups) error {
 		return nil
 	}
 	index, _ := g.prefix.Members()
-	if err := s.make(ctx, g, step, index); err != nil {
+	if err := s.carryOut(ctx, g, step, index); err != nil {
 		return fmt.Errorf("group prefix: %w", err)
 	}
 	s.log.Info("the prefix group follows", "member", step.Server.ID, "step", step.Do.String())
 	return nil
 }
 
-func (s *Store) make(ctx context.Context, g *groups, step member.Step, index uint64) error {
+func (s *Store) carryOut(ctx context.Context, g *groups, step member.Step, index uint64) error {
 	id, addr := step.Server.ID, step.Server.Addr
 	switch step.Do {
 	case member.Put:
@@ -221,6 +230,9 @@ func (s *Store) careFor(ctx context.Context, g *groups) error {
 		return nil
 	}
 	c.last = now
+	// Before anybody is asked: a run of a node that holds one of these has begun
+	// before it answers.
+	c.holders = holders(s.machine.Quotas())
 	members := membersOf(g.core)
 	s.askAll(ctx, members)
 	s.judge(g, members)
@@ -313,8 +325,8 @@ func (s *Store) raiseLevel(ctx context.Context, g *groups, members []group.Membe
 	var levels []uint32
 	for _, m := range members {
 		level := uint32(0) // whoever does not answer may be another binary by now
-		if s.care.heard[m.ID].Equal(s.care.round) {
-			level = s.care.nodes[m.ID].MaxLevel
+		if n, ok := s.care.answered(m.ID); ok {
+			level = n.MaxLevel
 		}
 		levels = append(levels, level)
 	}
@@ -354,7 +366,7 @@ func (s *Store) keepRecords(ctx context.Context, g *groups, members []group.Memb
 	current := map[string]bool{}
 	for _, m := range members {
 		current[m.ID] = true
-		n, ok := s.care.nodes[m.ID]
+		n, ok := s.care.answered(m.ID)
 		if !ok || n.Incarnation == "" {
 			continue
 		}
@@ -393,17 +405,37 @@ const holderSeparator = "/"
 // it is gone the leader returns them.
 func (s *Store) Holder() string { return s.cfg.NodeID + holderSeparator + s.incarnation }
 
-func (s *Store) endHolders(ctx context.Context, g *groups, current map[string]bool) error {
-	for _, t := range s.machine.Quotas().Tenants() {
+// holders are the names under which grants are held.
+func holders(q quota.Ledger) (names []string) {
+	for _, t := range q.Tenants() {
 		for _, grant := range t.Value.Grants {
-			id, incarnation, ok := strings.Cut(grant.Holder, holderSeparator)
-			record, recorded := s.machine.Member(id)
-			if !ok || (current[id] && (!recorded || record.Incarnation == incarnation)) {
-				continue
-			}
-			if err := s.command(ctx, g, planner.EndHolder{Holder: grant.Holder}); err != nil {
-				return fmt.Errorf("grants of %s: %w", grant.Holder, err)
-			}
+			names = append(names, grant.Holder)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// ended are the holders that are gone: their node is no member, or has just
+// answered as another run. What it said earlier proves nothing, for it may have
+// been started anew since.
+func (c *care) ended(current map[string]bool) (gone []string) {
+	for _, holder := range c.holders {
+		id, incarnation, ok := strings.Cut(holder, holderSeparator)
+		n, answered := c.answered(id)
+		other := answered && n.Incarnation != "" && n.Incarnation != incarnation
+		if ok && (!current[id] || other) {
+			gone = append(gone, holder)
+		}
+	}
+	return gone
+}
+
+// endHolders returns what was granted to runs of nodes that are gone.
+func (s *Store) endHolders(ctx context.Context, g *groups, current map[string]bool) error {
+	for _, holder := range s.care.ended(current) {
+		if err := s.command(ctx, g, planner.EndHolder{Holder: holder}); err != nil {
+			return fmt.Errorf("grants of %s: %w", holder, err)
 		}
 	}
 	return nil

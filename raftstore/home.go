@@ -23,11 +23,28 @@ type home struct {
 	joined  atomic.Bool
 	leaving atomic.Bool
 
-	foreign  map[string]bool // addresses of other clusters that were complained of
 	stranded atomic.Pointer[stranding]
+	entering chan struct{} // holds one value while somebody establishes this node
 
 	mu      sync.Mutex
 	promise promise
+	foreign map[string]bool // addresses of other clusters that were complained of
+}
+
+func newHome() home {
+	return home{entering: make(chan struct{}, 1), foreign: map[string]bool{}}
+}
+
+// isNews reports that nobody has complained yet that another cluster is at addr.
+// Of very many addresses nobody does.
+func (h *home) isNews(addr string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.foreign[addr] || len(h.foreign) >= maxHints {
+		return false
+	}
+	h.foreign[addr] = true
+	return true
 }
 
 // stranding is that only another cluster answers.
@@ -181,7 +198,7 @@ func (s *Store) foundTogether(fresh []*peer.Node, others bool, cluster string) e
 		case len(s.cfg.Join) > 0:
 			return errors.New("--join names only this planner: name another, or start it without --join to found a cluster alone")
 		}
-		return s.establish(cluster, []founder{{s.cfg.NodeID, s.cfg.Advertise}})
+		return s.establish(s.ctx, cluster, []founder{{s.cfg.NodeID, s.cfg.Advertise}})
 	}
 	all := []founder{{s.cfg.NodeID, s.cfg.Advertise}}
 	for _, n := range fresh {
@@ -219,7 +236,7 @@ func (s *Store) lead(cluster string, founders []founder) error {
 	}
 	for _, goes := range []bool{false, true} {
 		if goes {
-			if err := s.establish(cluster, founders); err != nil {
+			if err := s.establish(s.ctx, cluster, founders); err != nil {
 				return err
 			}
 		}
@@ -286,10 +303,15 @@ func (s *Store) agree(cluster string, founders []founder) error {
 }
 
 // establish makes this node one of the cluster, as a founder if founders are
-// given. It is nil when it is one already.
-func (s *Store) establish(cluster string, founders []founder) error {
-	s.home.mu.Lock()
-	defer s.home.mu.Unlock()
+// given. It is nil when it is one already. ctx bounds the wait for another attempt;
+// what has begun goes on.
+func (s *Store) establish(ctx context.Context, cluster string, founders []founder) error {
+	select {
+	case s.home.entering <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("%s is about to enter a cluster: %w", s.cfg.NodeID, ctx.Err())
+	}
+	defer func() { <-s.home.entering }()
 	if s.groups.Load() != nil {
 		if s.ClusterID() != cluster {
 			return fmt.Errorf("%w: this node is of %s", ErrOtherCluster, s.ClusterID())
@@ -304,7 +326,7 @@ func (s *Store) establish(cluster string, founders []founder) error {
 		return err
 	}
 	s.home.waitFor("waiting for a leader")
-	if err := s.openGroups(s.ctx, founders); err != nil {
+	if err := s.openGroups(s.ctx, founders); err != nil { //nolint:contextcheck // what has begun goes on
 		s.trip(err)
 		return err
 	}
@@ -320,18 +342,16 @@ func (s *Store) establish(cluster string, founders []founder) error {
 func (s *Store) join(nodes []*peer.Node) error {
 	if id := nodes[0].GetClusterId(); s.promised(id) != nil {
 		// The others were told to go and this node was missed.
-		return s.establish(id, s.promised(id))
+		return s.establish(s.ctx, id, s.promised(id))
 	}
 	var why error
 	for _, n := range nodes {
-		resp, err := s.askChange(s.ctx, n.GetId(), n.GetAddr(), &peer.ChangeRequest{
-			Group: peer.Group_GROUP_CORE, Change: &peer.ChangeRequest_Admit{Admit: s.asMember()},
-		})
+		resp, err := s.askToEnter(n)
 		switch {
 		case err != nil:
 			why = errors.Join(why, err)
 		case resp.GetVerdict() == peer.Verdict_VERDICT_DONE:
-			return s.establish(resp.GetClusterId(), nil)
+			return s.establish(s.ctx, resp.GetClusterId(), nil)
 		case resp.GetVerdict() == peer.Verdict_VERDICT_REFUSED:
 			return fmt.Errorf("%s does not let this node in: %s", n.GetId(), resp.GetDetail())
 		default:
@@ -339,6 +359,15 @@ func (s *Store) join(nodes []*peer.Node) error {
 		}
 	}
 	return fmt.Errorf("waiting for the leader to let this node in: %w", why)
+}
+
+// askToEnter asks one node to let this one in.
+func (s *Store) askToEnter(n *peer.Node) (*peer.ChangeResponse, error) {
+	ctx, cancel := context.WithTimeout(s.ctx, changeTime)
+	defer cancel()
+	return s.askChange(ctx, n.GetId(), n.GetAddr(), &peer.ChangeRequest{
+		Group: peer.Group_GROUP_CORE, Change: &peer.ChangeRequest_Admit{Admit: s.asMember()},
+	})
 }
 
 // promised is the founders of the cluster, if this node has agreed to found it.

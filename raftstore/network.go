@@ -78,6 +78,8 @@ func (s *Store) nameOurselves(ctx context.Context, method string, req, reply any
 // knowCaller refuses nodes of other clusters. Hello and Found are for those who
 // are in none yet, and judge for themselves.
 func (s *Store) knowCaller(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	ctx, cancel := context.WithTimeout(ctx, longestCall) // whatever the caller bears with
+	defer cancel()
 	switch info.FullMethod {
 	case peer.Peer_Hello_FullMethodName, peer.Peer_Found_FullMethodName:
 		return handle(ctx, req)
@@ -246,8 +248,7 @@ func (s *Store) hear(answers []answer) (hints map[string]string) {
 			}
 		case errors.Is(a.err, ErrIDInUse):
 			s.trip(a.err)
-		case errors.Is(a.err, ErrOtherCluster) && !s.home.foreign[a.addr] && len(s.home.foreign) < maxHints:
-			s.home.foreign[a.addr] = true
+		case errors.Is(a.err, ErrOtherCluster) && s.home.isNews(a.addr):
 			s.log.Error("a peer is of another cluster; it is not spoken to", "addr", a.addr, "error", a.err)
 		}
 	}

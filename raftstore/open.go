@@ -37,7 +37,6 @@ func (s *Store) open(ctx context.Context) error {
 // openStorage locks the directory and reads who this node is.
 func (s *Store) openStorage() error {
 	s.id.Store(&nameplate{Format: format, NodeID: s.cfg.NodeID})
-	s.home.foreign = map[string]bool{}
 	if s.cfg.Nonvoter {
 		var err error
 		s.spool, err = newSpool()

@@ -123,7 +123,7 @@ func (v service) Found(ctx context.Context, req *peer.FoundRequest) (*peer.Found
 	}
 	err := v.store.agree(req.GetClusterId(), founders)
 	if req.GetGo() && (err == nil || v.store.ClusterID() == req.GetClusterId()) {
-		err = v.store.establish(req.GetClusterId(), founders)
+		err = v.store.establish(ctx, req.GetClusterId(), founders)
 	}
 	resp := &peer.FoundResponse{Agreed: err == nil}
 	if err != nil {

@@ -72,7 +72,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s := &Store{
 		cfg: cfg, log: cfg.Logger, incarnation: NewRequestID().String(),
 		machine: planner.NewAtLevel(cfg.MaxLevel), prefix: prefixlog.New(prefix.NewState(cfg.Prefix)),
-		faulted: make(chan struct{}), pace: cmp.Or(cfg.pace, paceOf(cfg.Heartbeat)),
+		faulted: make(chan struct{}), home: newHome(), pace: cmp.Or(cfg.pace, paceOf(cfg.Heartbeat)),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := s.open(ctx); err != nil {

@@ -189,7 +189,10 @@ func (y *yard) voters(count int, edit func(*Config)) []*node {
 		list = append(list, n)
 	}
 	for _, n := range list {
-		n.cfg.Join, n.cfg.BootstrapExpect = join, count
+		n.cfg.BootstrapExpect = count
+		if count > 1 { // alone it is told of nobody to join
+			n.cfg.Join = join
+		}
 		n.mustStart("")
 	}
 	y.ready(list...)

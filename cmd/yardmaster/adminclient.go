@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -107,6 +108,11 @@ func (c *adminClient) stream(ctx context.Context, method, path string, body io.R
 		return nil, usage(err)
 	}
 	req.Header.Set(admin.Intent, "1")
+	if f, ok := body.(*os.File); ok {
+		if about, err := f.Stat(); err == nil && about.Mode().IsRegular() {
+			req.ContentLength = about.Size() // so that a node without room can say so at once
+		}
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		if fault, ok := errors.AsType[*url.Error](err); ok {

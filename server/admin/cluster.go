@@ -50,6 +50,10 @@ type Cluster interface {
 	// Restore replaces the whole replicated state by a saved one. It reads to the
 	// end and checks before it changes anything.
 	Restore(ctx context.Context, saved io.Reader) error
+	// Room is how long a state may be for Restore to find room for it on this
+	// node's disk, in bytes; known is false where no disk is needed, or nothing is
+	// known of it.
+	Room() (bytes int64, known bool)
 	// Autopilot is the settings in force.
 	Autopilot() Autopilot
 	// SetAutopilot replaces them.

@@ -26,8 +26,10 @@ const (
 	// snapshotTime bounds a whole snapshot, either way.
 	snapshotTime = 30 * time.Minute
 
-	maxBody     = 64 << 10
-	maxSnapshot = 64 << 30
+	maxBody = 64 << 10
+	// maxSnapshot bounds a saved state, in bytes. The index is as large as its
+	// budget, 256 MiB, and the rest is a few MiB.
+	maxSnapshot = 4 << 30
 )
 
 // clusterAPI serves the paths under /admin/cluster.
@@ -177,12 +179,41 @@ func (a *clusterAPI) restore(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), snapshotTime)
 	defer cancel()
 	extend(w, snapshotTime)
-	body := &patient{w: w, r: http.MaxBytesReader(w, r.Body, maxSnapshot)}
-	if err := a.cluster.Restore(ctx, body); err != nil {
+	most := int64(maxSnapshot)
+	if room, known := a.cluster.Room(); known {
+		most = min(most, max(room, 0))
+	}
+	if r.ContentLength > most {
+		tooLong(w, most, r.ContentLength)
+		return
+	}
+	body := &patient{w: w, r: http.MaxBytesReader(w, r.Body, most)} // its length need not be told
+	err := a.cluster.Restore(ctx, body)
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		tooLong(w, most, r.ContentLength)
+		return
+	}
+	if err != nil {
 		failWith(w, err)
 		return
 	}
 	answer(w, http.StatusOK, a.cluster.Peers())
+}
+
+// tooLong refuses a saved state that is longer than most bytes; length is what the
+// client says, or -1.
+func tooLong(w http.ResponseWriter, most, length int64) {
+	if most == maxSnapshot {
+		fail(w, http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("a saved state has at most %d MiB", most>>20))
+		return
+	}
+	more := "this one has more"
+	if length > 0 {
+		more = fmt.Sprintf("this one has %.1f MiB", float64(length)/(1<<20))
+	}
+	fail(w, http.StatusInsufficientStorage, "no_room", fmt.Sprintf(
+		"this node's disk has room to restore a saved state of %.1f MiB, and %s: free some space under its data directory, or ask another planner",
+		float64(most)/(1<<20), more))
 }
 
 // patient moves the connection's deadlines along with the bytes: a whole stream

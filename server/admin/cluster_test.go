@@ -27,6 +27,7 @@ type fakeCluster struct {
 	err       error
 	saved     io.Reader
 	autopilot Autopilot
+	room      int64 // 0 is unknown
 }
 
 func (f *fakeCluster) note(format string, args ...any) error {
@@ -56,8 +57,13 @@ func (f *fakeCluster) Save(_ context.Context, w io.Writer) error {
 
 func (f *fakeCluster) Restore(_ context.Context, r io.Reader) error {
 	b, err := io.ReadAll(r)
-	return errors.Join(err, f.note("restore %s", b))
+	if err != nil {
+		return fmt.Errorf("not read: %w", err)
+	}
+	return f.note("restore %s", b)
 }
+
+func (f *fakeCluster) Room() (bytes int64, known bool) { return f.room, f.room != 0 }
 
 func (f *fakeCluster) SetAutopilot(_ context.Context, a Autopilot) error {
 	return f.note("autopilot %+v", a)
@@ -170,6 +176,41 @@ func TestPagesChangeNothing(t *testing.T) {
 				t.Errorf("%s, %v: %d %s, asked %v", name, what, code, body, f.asked)
 			}
 		}
+	}
+}
+
+// A state that there is no room for is refused with the lengths, before anything is
+// read where its length was told, and nothing is restored.
+func TestRestoreLooksForRoom(t *testing.T) {
+	const mib = 1 << 20
+	for name, tt := range map[string]struct {
+		length int64 // as told
+		body   int   // bytes
+		room   int64
+		code   int
+		says   string
+		asked  int
+	}{
+		"fits":                 {3 * mib, 3 * mib, 3 * mib, 200, `"peers"`, 1},
+		"no disk":              {mib, mib, 0, 200, `"peers"`, 1},
+		"told, too long":       {3 * mib, 0, 2 * mib, 507, "room to restore a saved state of 2.0 MiB, and this one has 3.0 MiB: free some space", 0},
+		"not told, too long":   {-1, 3 * mib, 2 * mib, 507, "this one has more", 0},
+		"not told, fits":       {-1, mib, 2 * mib, 200, `"peers"`, 1},
+		"the disk is full":     {mib, 0, -5, 507, "a saved state of 0.0 MiB", 0},
+		"longer than any":      {maxSnapshot + 1, 0, 1 << 50, 413, "at most 4096 MiB", 0},
+		"longer than any, too": {maxSnapshot + 1, 0, 0, 413, "at most 4096 MiB", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fakeCluster{room: tt.room}
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/admin/cluster/snapshot", bytes.NewReader(make([]byte, tt.body)))
+			r.ContentLength = tt.length
+			r.Header.Set(Intent, "1")
+			w := httptest.NewRecorder()
+			Handler(Parts{Registry: &measure.Registry{}, Cluster: f}).ServeHTTP(w, r)
+			if w.Code != tt.code || !strings.Contains(w.Body.String(), tt.says) || len(f.asked) != tt.asked {
+				t.Errorf("%d %s, %d restored", w.Code, w.Body, len(f.asked))
+			}
+		})
 	}
 }
 

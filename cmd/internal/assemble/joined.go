@@ -56,7 +56,7 @@ func StartJoinedGateway(ctx context.Context, p Process, c *config.Config) (*Gate
 	}
 	r := &replica{node: node, admin: operators, log: p.Log}
 	r.seen.Store(node.store())
-	operators.serve(p, admin.Parts{Cluster: operator{node.store}})
+	operators.serve(p, admin.Parts{Cluster: operator{store: node.store}})
 	r.end = background(r.keep) //nolint:contextcheck // it outlives the start
 	g, err := StartGateway(ctx, p, c.Gateway, r)
 	if err != nil {

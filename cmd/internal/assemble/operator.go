@@ -9,12 +9,16 @@ import (
 
 	"github.com/yardmaster/yardmaster/raftstore"
 	"github.com/yardmaster/yardmaster/raftstore/member"
+	"github.com/yardmaster/yardmaster/raftstore/wal"
 	"github.com/yardmaster/yardmaster/server/admin"
 )
 
 // operator is a store as the admin API sees it: the one that takes part in the
-// cluster now.
-type operator struct{ store func() *raftstore.Store }
+// cluster now. dir is the data directory of a planner, if it has one.
+type operator struct {
+	store func() *raftstore.Store
+	dir   string
+}
 
 // told is a store's error under the name that the admin API has for it.
 type told struct{ err, as error }
@@ -132,6 +136,24 @@ func (o operator) Restore(ctx context.Context, saved io.Reader) error {
 	_, err := o.store().RestoreSnapshot(ctx, saved)
 	return tell(err)
 }
+
+// Room implements admin.Cluster. A state that is restored is on the disk twice
+// until it is in force: as it came, and as the snapshot of its groups. What is
+// left besides keeps the log alive.
+func (o operator) Room() (bytes int64, known bool) {
+	if o.dir == "" {
+		return 0, false
+	}
+	free, err := wal.FreeBytes(o.dir)
+	if err != nil {
+		return 0, false // the restoration meets the fault itself
+	}
+	return (int64(min(free, 1<<62)) - diskReserve) / 2, true
+}
+
+// diskReserve is what a restoration leaves free: twice as much as the log needs to
+// go on.
+const diskReserve = 128 << 20
 
 // Autopilot implements admin.Cluster.
 func (o operator) Autopilot() admin.Autopilot {

@@ -78,7 +78,7 @@ func StartVoter(ctx context.Context, p Process, c *config.Config) (*Planner, err
 		return nil, err
 	}
 	out := &Planner{store: node.store(), node: node, admin: operators, leader: &leaderControl{store: node.store(), port: node.port}}
-	parts := admin.Parts{Cluster: operator{node.store}}
+	parts := admin.Parts{Cluster: operator{node.store, c.Planner.DataDir}}
 	if !c.Planner.Gateway {
 		parts.Ready = out.ready
 	}

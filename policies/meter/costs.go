@@ -12,7 +12,7 @@ import (
 const (
 	costEntry  = 10 // a function's entry, beside its slots and its instructions
 	costLoop   = 3  // a loop's header, beside its instructions
-	costLoad   = 8  // the memory may be slow
+	costLoad   = 12 // the memory may be slow
 	costCall   = 4
 	costTable  = 2  // a br_table
 	costDrop   = 4  // of a segment

@@ -130,13 +130,17 @@ func afterCount(b []byte) []byte {
 	return nil
 }
 
-// memory is the memory section with its maximum lowered to what is granted.
+// memory is the memory section with its maximum lowered to what is granted, or to
+// its size if no code of the guest grows it: hosts reserve the maximum.
 func (w *writer) memory() []byte {
 	mem := w.m.Memory
 	if mem == nil {
 		return []byte{0}
 	}
 	b := unsigned([]byte{1, 1}, int(mem.Min))
+	if !w.m.Grows {
+		return unsigned(b, int(mem.Min))
+	}
 	return unsigned(b, int(min(mem.Max, w.o.Pages)))
 }
 

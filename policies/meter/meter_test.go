@@ -143,13 +143,26 @@ func TestLoopsBeyondBoundsAreRefused(t *testing.T) {
 }
 
 func TestMemoryIsGranted(t *testing.T) {
-	tests := []struct{ low, high, granted, want int }{
-		{1, -1, 4, 4}, {1, 2, 4, 2}, {3, 9, 4, 4}, {4, 4, 4, 4}, {5, 5, 4, -1},
+	tests := []struct {
+		low, high, granted int
+		grows              bool
+		want               int // pages at last, or negative if it is refused
+	}{
+		{1, -1, 4, true, 4},
+		{1, 2, 4, true, 2},
+		{3, 9, 4, true, 4},
+		{4, 4, 4, true, 4},
+		{5, 5, 4, true, -1},
+		{2, 9, 4, false, 2},
 	}
 	for _, tt := range tests {
 		m := wattest.New()
 		m.Memory(tt.low, tt.high)
-		m.Export("grow", module.KindFunc, m.Func("-> i32", "", "loop i32.const 1 memory.grow i32.const -1 i32.ne br_if 0 end memory.size"))
+		if !tt.grows {
+			m.Export("grow", module.KindFunc, m.Func("-> i32", "", "memory.size"))
+		} else {
+			m.Export("grow", module.KindFunc, m.Func("-> i32", "", "loop i32.const 1 memory.grow i32.const -1 i32.ne br_if 0 end memory.size"))
+		}
 		decoded, err := module.Decode(m.Bytes(), module.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -166,6 +179,9 @@ func TestMemoryIsGranted(t *testing.T) {
 		got, err := in.ExportedFunction("grow").Call(t.Context())
 		if err != nil || int(got[0]) != tt.want {
 			t.Errorf("%+v: %v pages, %v", tt, got, err)
+		}
+		if high, bounded := in.Memory().Definition().Max(); !bounded || int(high) != tt.want {
+			t.Errorf("%+v: the maximum is %d pages", tt, high)
 		}
 	}
 }

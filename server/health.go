@@ -35,7 +35,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	for _, c := range s.checks(models) {
 		err := c.Ready()
 		if err == nil {
-			fmt.Fprintf(&report, "[+]%s ok\n", c.Name)
+			fmt.Fprintf(&report, "[+]%s ok%s\n", c.Name, c.news())
 			continue
 		}
 		fmt.Fprintf(&report, "[-]%s failed: %v\n", c.Name, err)
@@ -56,15 +56,26 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// news is what there is to say of a check that passed, to be put after it.
+func (c *Check) news() string {
+	if c.News == nil {
+		return ""
+	}
+	if said := c.News(); said != "" {
+		return ": " + said
+	}
+	return ""
+}
+
 func (s *Server) checks(models []staff) []Check {
 	own := []Check{
-		{"serving", func() error {
+		{Name: "serving", Ready: func() error {
 			if s.draining.Load() {
 				return errDraining
 			}
 			return nil
 		}},
-		{"workers", func() error { return s.enough(models) }},
+		{Name: "workers", Ready: func() error { return s.enough(models) }},
 	}
 	return append(own, s.deps.Checks...)
 }

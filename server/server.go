@@ -69,6 +69,9 @@ type Check struct {
 	// Ready returns nil, or why not, in words fit for anyone who can reach the
 	// listener.
 	Ready func() error
+	// News, if not nil, is what a verbose report says of it while it passes; it may
+	// be empty.
+	News func() string
 }
 
 // Deps are what a server needs of its surroundings.

@@ -74,6 +74,15 @@ func (t *Table) Columns(view *fleet.View) *Columns {
 	return c
 }
 
+// Restart says that the views to come are of another history, whose indices may be
+// lower than those of the views before.
+func (t *Table) Restart() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.current.Store(nil)
+	t.others.index = 0
+}
+
 // slot finds or makes the slot of key, which is w. The caller holds the lock.
 func (t *Table) slot(key Key, w *fleet.Worker) *Slot {
 	s := t.slots[key]

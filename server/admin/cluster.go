@@ -83,6 +83,7 @@ type ClusterStatus struct {
 	FeatureLevel uint32   `json:"feature_level"`
 	Healthy      bool     `json:"healthy"`
 	Problems     []string `json:"problems,omitempty"` // of the whole
+	Hints        []string `json:"hints,omitempty"`    // what could be better, and is not wrong
 	// Tolerates is how many more voters may fail before changes stop.
 	Tolerates int      `json:"tolerates"`
 	Members   []Member `json:"members"` // by id

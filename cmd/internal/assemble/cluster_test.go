@@ -1,6 +1,7 @@
 package assemble
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
+	"github.com/yardmaster/yardmaster/core/measure"
 	"github.com/yardmaster/yardmaster/raftstore"
 	"github.com/yardmaster/yardmaster/raftstore/identity"
 	"github.com/yardmaster/yardmaster/server/admin"
@@ -104,8 +106,7 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 
 func scriptedAt(t *testing.T, id string, planners ...string) *Worker {
 	t.Helper()
-	c := settings(t)
-	c.Worker.Engine, c.Worker.ServedName, c.Worker.ID, c.Worker.Planners = "scripted", "m", id, planners
+	c := settingsOfWorker(t, id, planners...)
 	w, err := StartWorker(t.Context(), spoken(t), c.Worker, config.TLS{})
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +155,7 @@ func TestAGatewaysCopyIsReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &replica{node: n, admin: operators, log: spoken(t).Log}
+	r := &replica{node: n, admin: operators, log: spoken(t).Log, process: quiet(), patience: strandedFor}
 	r.seen.Store(n.store())
 	first := n.store()
 	r.end = background(r.keep)
@@ -176,6 +177,84 @@ func TestAGatewaysCopyIsReplaced(t *testing.T) {
 	waitFor(t, "given up, it comes back", func() bool { return len(r.View().Workers) == 3 })
 	r.close()
 	waitFor(t, "the gateway has left", func() bool { _, members := planners[0].store.Members(); return len(members) == 1 })
+}
+
+// TestAGatewayFollowsPlannersFoundedAnew plays the loss of all planners with their
+// disks: they are founded anew at the same place, and given the state that was
+// saved. The gateway serves with what it knew until it has gone over by itself.
+func TestAGatewayFollowsPlannersFoundedAnew(t *testing.T) {
+	planners, settings := startVoters(t, 1)
+	first, c := planners[0], settings[0]
+	c.Planner.Listen = first.Addr() // and so again
+	log := &journal{}
+	w := settingsOfWorker(t, "w0", first.Addr())
+	loud := quiet()
+	loud.Log = slog.New(slog.NewTextHandler(log, nil))
+	worker, err := StartWorker(t.Context(), loud, w.Worker, config.TLS{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeWithin(t, "w0", worker.Close) })
+
+	g := clusterSettings(t)
+	g.Cluster.Join, g.Cluster.TokenFile = []string{first.PeerAddr()}, c.Cluster.TokenFile
+	n, err := enter(t.Context(), spoken(t), membership{ID: "g", Cluster: g.Cluster})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &replica{node: n, log: spoken(t).Log, process: quiet(), patience: time.Second}
+	r.seen.Store(n.store())
+	r.end = background(r.keep)
+	t.Cleanup(r.close)
+	waitFor(t, "the gateway knows the worker", func() bool { return r.ready() == nil && len(r.View().Workers) == 1 })
+	if gauge := r.process.Registry.Gauge(measure.PrefixBytes); gauge.Value() == 0 {
+		waitFor(t, "the gateway shows its index", func() bool { return gauge.Value() > 0 })
+	}
+	var saved bytes.Buffer
+	if _, err := first.store.SaveSnapshot(t.Context(), &saved); err != nil {
+		t.Fatal(err)
+	}
+	before := n.store().ClusterID()
+	closeWithin(t, "the planner", first.Close)
+
+	stop := background(func(ctx context.Context) {
+		for ctx.Err() == nil {
+			if r.ready() != nil || len(r.View().Workers) != 1 {
+				t.Errorf("meanwhile: %v, %d workers", r.ready(), len(r.View().Workers))
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+	c.Planner.DataDir = filepath.Join(t.TempDir(), "anew")
+	again, err := StartVoter(t.Context(), spoken(t), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeWithin(t, "the planner founded anew", again.Close) })
+	if _, err := again.store.RestoreSnapshot(t.Context(), &saved); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the gateway says that the planners are others", func() bool { return r.news() != "" })
+	waitFor(t, "the gateway follows them", func() bool { return r.seen.Load().ClusterID() == again.store.ClusterID() && r.news() == "" })
+	if again.store.ClusterID() == before {
+		t.Error("the same cluster")
+	}
+	waitFor(t, "the worker is in the new view under its epoch", func() bool {
+		i := r.View().Find("w0")
+		return i >= 0 && r.View().Workers[i].Epoch == worker.Epoch()
+	})
+	stop()
+	if said := log.String(); strings.Contains(said, "another worker") {
+		t.Error(said)
+	}
+}
+
+func settingsOfWorker(t *testing.T, id string, planners ...string) *config.Config {
+	t.Helper()
+	c := settings(t)
+	c.Worker.Engine, c.Worker.ServedName, c.Worker.ID, c.Worker.Planners = "scripted", "m", id, planners
+	return c
 }
 
 // TestAClusterServes is the whole in one process: three planners, two gateways, a
@@ -344,13 +423,71 @@ func TestStatesThatDiffer(t *testing.T) {
 			Node: raftstore.NodeStatus{Prefix: raftstore.GroupStatus{Samples: []raftstore.Sample{{Index: 8, Digest: "same"}, {Index: 16, Digest: digest}}}},
 		}
 	}
-	s := raftstore.ClusterStatus{Leader: "a", PrefixLeader: "a", Healthy: true, Voters: 2, Members: []raftstore.MemberStatus{node("a", "x"), node("b", "x")}}
-	if out := statusOf(&s); !out.Healthy || len(out.Problems) != 0 {
+	s := raftstore.ClusterStatus{ClusterID: "c", Leader: "a", PrefixLeader: "a", Healthy: true, Voters: 2, Members: []raftstore.MemberStatus{node("a", "x"), node("b", "x")}}
+	if out := statusOf(&s, 3); !out.Healthy || len(out.Problems) != 0 {
 		t.Errorf("%+v", out)
 	}
 	s.Members[1] = node("b", "y")
-	if out := statusOf(&s); out.Healthy || len(out.Problems) != 1 || !strings.Contains(out.Problems[0], "group prefix differ at index 16 between a and b") {
+	if out := statusOf(&s, 3); out.Healthy || len(out.Problems) != 1 || !strings.Contains(out.Problems[0], "group prefix differ at index 16 between a and b") {
 		t.Errorf("%+v", out)
+	}
+}
+
+// TestWhatIsWrongWithACluster: an unwell gateway and planners that are missing
+// count, an even number is only worth a hint.
+func TestWhatIsWrongWithACluster(t *testing.T) {
+	node := func(id string, voter, healthy bool, founders int) raftstore.MemberStatus {
+		return raftstore.MemberStatus{
+			Member: raftstore.Member{ID: id, Voter: voter}, Answered: true, Healthy: healthy, Reason: map[bool]string{false: "silent"}[healthy],
+			Node: raftstore.NodeStatus{Founders: founders},
+		}
+	}
+	for _, tt := range []struct {
+		name          string
+		members       []raftstore.MemberStatus
+		atLeast       int
+		problem, hint string
+	}{
+		{"alone", []raftstore.MemberStatus{node("a", true, true, 1)}, 3, "", ""},
+		{"recovered", []raftstore.MemberStatus{node("a", true, true, 3)}, 3, "1 of 3 planners", ""},
+		{"content with one", []raftstore.MemberStatus{node("a", true, true, 3)}, 1, "", ""},
+		{"two", []raftstore.MemberStatus{node("a", true, true, 1), node("b", true, true, 0)}, 3, "", "2 planners survive no more failures than 1"},
+		{"a gateway", []raftstore.MemberStatus{node("a", true, true, 1), node("g", false, false, 0)}, 3, "gateway g is unwell: silent", ""},
+	} {
+		s := raftstore.ClusterStatus{ClusterID: "c", Leader: "a", PrefixLeader: "a", Healthy: true, Members: tt.members}
+		for _, m := range tt.members {
+			if m.Voter {
+				s.Voters++
+			}
+		}
+		out := statusOf(&s, tt.atLeast)
+		if out.Healthy != (tt.problem == "") || !holds(out.Problems, tt.problem) || !holds(out.Hints, tt.hint) {
+			t.Errorf("%s: %v, %q, %q", tt.name, out.Healthy, out.Problems, out.Hints)
+		}
+	}
+}
+
+// holds reports whether the only line has the text, or there is none when that is
+// empty.
+func holds(lines []string, text string) bool {
+	if text == "" {
+		return len(lines) == 0
+	}
+	return len(lines) == 1 && strings.Contains(lines[0], text)
+}
+
+// TestAMembersFolderGetsNoOtherToken: the token that would be made locks it out.
+func TestAMembersFolderGetsNoOtherToken(t *testing.T) {
+	planners, settings := startVoters(t, 1)
+	closeWithin(t, "the planner", planners[0].Close)
+	c := settings[0]
+	c.Cluster.TokenFile = ""
+	_, err := StartVoter(t.Context(), spoken(t), c)
+	if !errors.Is(err, ErrNoToken) || !strings.Contains(err.Error(), "a member of cluster ") {
+		t.Errorf("%v", err)
+	}
+	if !missing(filepath.Join(c.Planner.DataDir, config.TokenName)) {
+		t.Error("a token was made")
 	}
 }
 

@@ -54,6 +54,8 @@ type sharing interface {
 type recovering interface {
 	// ready is why the view cannot be relied on yet.
 	ready() error
+	// news is what is to be said of it besides; it may be empty.
+	news() string
 }
 
 // operated is a fleet whose process may have an admin API before the gateway.
@@ -222,7 +224,7 @@ func checks(f Fleet) []server.Check {
 	if !ok {
 		return nil
 	}
-	return []server.Check{{Name: "view", Ready: r.ready}}
+	return []server.Check{{Name: "view", Ready: r.ready, News: r.news}}
 }
 
 // orNone is v, or -1 where dispatch would read 0 as its default.

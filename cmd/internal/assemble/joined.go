@@ -29,8 +29,13 @@ type replica struct {
 	seen  atomic.Pointer[raftstore.Store]
 	admin *adminServer
 	link  *hub.Link
+	table atomic.Pointer[load.Table] // of this process's gateway; nil before it has one
 	log   *slog.Logger
 	end   func() // stops keep and waits for it
+
+	process  Process
+	patience time.Duration // strandedFor, but in tests
+	hidden   func()        // ends the gauges of the view that counts; of keep's goroutine
 }
 
 // ErrNoPlanners means that a gateway was told of no planners.
@@ -54,7 +59,7 @@ func StartJoinedGateway(ctx context.Context, p Process, c *config.Config) (*Gate
 		operators.close()
 		return nil, err
 	}
-	r := &replica{node: node, admin: operators, log: p.Log}
+	r := &replica{node: node, admin: operators, log: p.Log, process: p, patience: strandedFor}
 	r.seen.Store(node.store())
 	operators.serve(p, admin.Parts{Cluster: operator{store: node.store}})
 	r.end = background(r.keep) //nolint:contextcheck // it outlives the start
@@ -100,79 +105,6 @@ func nodeWord(host string) string {
 	}, host)
 }
 
-// Pauses before a store that has stopped for good is replaced.
-const (
-	firstReplacement   = time.Second
-	longestReplacement = time.Minute
-)
-
-// keep keeps the gateway a member until ctx ends. When a guard of its store trips,
-// the store is replaced by a new one, and the view of the old serves until the new
-// one has caught up: requests must not notice.
-func (r *replica) keep(ctx context.Context) {
-	pause := firstReplacement
-	for {
-		err := r.follow(ctx)
-		if err == nil {
-			return
-		}
-		if errors.Is(err, raftstore.ErrIDInUse) || errors.Is(err, raftstore.ErrOtherCluster) {
-			r.log.Error("this gateway no longer follows the planners; it goes on with what it knows: start it again, rightly, when it suits", "err", err)
-			return
-		}
-		r.log.Warn("this gateway's copy has stopped; it goes on with what it knows and fetches a new one", "in", pause, "err", err)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-		}
-		pause = min(2*pause, longestReplacement)
-		if err := r.replace(ctx); err != nil {
-			r.log.Error("no new copy", "err", err)
-		}
-	}
-}
-
-// follow waits until the live store has caught up, makes its view the one that
-// counts, and returns its fault, or nil with ctx.
-func (r *replica) follow(ctx context.Context) error {
-	store := r.node.store()
-	if err := store.Fault(); err != nil {
-		return err
-	}
-	if err := store.WaitReady(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the gateway ends
-		}
-		return err
-	}
-	if before := r.seen.Swap(store); before != store {
-		r.log.Info("a new copy has taken over")
-	}
-	r.log.Info("the planners' view is here", "workers", len(store.View().Workers))
-	select {
-	case <-store.Faulted():
-		return store.Fault()
-	case <-ctx.Done():
-		return nil
-	}
-}
-
-// replace closes the live store and opens another in its place.
-func (r *replica) replace(ctx context.Context) error {
-	end, cancel := context.WithTimeout(ctx, leaveTime)
-	defer cancel()
-	if err := r.node.store().Close(end); err != nil {
-		r.log.Warn("the old copy did not end cleanly", "err", err)
-	}
-	store, err := raftstore.Open(ctx, r.node.config)
-	if err != nil {
-		return err
-	}
-	r.node.live.Store(store)
-	return nil
-}
-
 // View is the fleet.
 func (r *replica) View() *fleet.View { return r.seen.Load().View() }
 
@@ -190,6 +122,7 @@ func (r *replica) Events() *prefix.Table { return r.seen.Load().Prefix().Table()
 func (r *replica) ready() error { return r.seen.Load().Ready() }
 
 func (r *replica) share(p Process, table *load.Table) (link *hub.Link, err error) {
+	r.table.Store(table)
 	r.link, err = r.node.gatewayLoad(p, table, r.View, nil)
 	return r.link, err
 }

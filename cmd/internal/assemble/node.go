@@ -122,6 +122,11 @@ func identify(p Process, m *membership) (*identity.Identity, error) {
 	}
 	// A node that goes to others must bring their token, not one of its own.
 	c.Create = c.TokenFile != "" && m.Voter && len(m.Cluster.Join) == 0
+	if c.Create && missing(c.TokenFile) {
+		if err := fresh(m.Dir); err != nil {
+			return nil, fmt.Errorf("cluster.token-file: %w", err)
+		}
+	}
 	if c.Create && m.Cluster.TokenFile == "" {
 		if err := makeFolder(filepath.Dir(c.TokenFile)); err != nil {
 			return nil, fmt.Errorf("planner.data-dir: %w", err)
@@ -136,6 +141,20 @@ func identify(p Process, m *membership) (*identity.Identity, error) {
 		return nil, fmt.Errorf("%s: %w", setting, err)
 	}
 	return who, nil
+}
+
+// fresh is an error for the data folder of a node that is in a cluster already: a
+// new token would lock it out.
+func fresh(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	_, cluster, err := raftstore.Peek(dir)
+	if err != nil || cluster == "" {
+		return nil //nolint:nilerr // the store says more about a folder that it cannot read
+	}
+	return fmt.Errorf("%w: %s is of a member of cluster %s; name the cluster's token file with --token-file, "+
+		"or copy it from another member (if no member has it any more, make another for all with `yardmaster cluster token new`)", ErrNoToken, dir, cluster)
 }
 
 func peerListen(m *membership) string {

@@ -54,10 +54,14 @@ func tell(err error) error {
 // Status implements admin.Cluster.
 func (o operator) Status(ctx context.Context) admin.ClusterStatus {
 	s := o.store().ClusterStatus(ctx)
-	out := statusOf(&s)
+	out := statusOf(&s, o.store().Autopilot().MinVoters)
+	if since, why := o.store().Stranded(); why != nil {
+		out.Healthy = false
+		out.Problems = append(out.Problems, fmt.Sprintf("for %v only planners of another cluster answer: %v", time.Since(since).Round(time.Second), why))
+	}
 	// A node that is in no cluster yet is asked what it waits for.
 	if err := o.store().Ready(); err != nil && s.ClusterID == "" {
-		out.Problems = append(out.Problems, err.Error())
+		out.Healthy, out.Problems = false, append(out.Problems, err.Error())
 	}
 	return out
 }

@@ -2,13 +2,15 @@ package assemble
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/yardmaster/yardmaster/raftstore"
 	"github.com/yardmaster/yardmaster/server/admin"
 )
 
-// statusOf is a cluster's status as the admin API tells it.
-func statusOf(s *raftstore.ClusterStatus) admin.ClusterStatus {
+// statusOf is a cluster's status as the admin API tells it. atLeast is how many
+// planners the autopilot's settings ask for.
+func statusOf(s *raftstore.ClusterStatus, atLeast int) admin.ClusterStatus {
 	out := admin.ClusterStatus{
 		ClusterID: s.ClusterID, Node: s.Node, Leader: s.Leader, PrefixLeader: s.PrefixLeader, FeatureLevel: s.Level,
 		Healthy: s.Healthy, Tolerates: s.CanLose, Members: []admin.Member{},
@@ -17,7 +19,7 @@ func statusOf(s *raftstore.ClusterStatus) admin.ClusterStatus {
 	for i := range s.Members {
 		out.Members = append(out.Members, memberOf(&s.Members[i], s.Leader, newest))
 	}
-	out.Problems = problemsOf(s, out.Members)
+	out.Problems, out.Hints = problemsOf(s, out.Members, atLeast)
 	out.Healthy = out.Healthy && len(out.Problems) == 0
 	return out
 }
@@ -61,18 +63,29 @@ func groupOf(g *raftstore.GroupStatus, newest uint64) *admin.GroupStatus {
 	return out
 }
 
-// problemsOf is what is wrong with the whole.
-func problemsOf(s *raftstore.ClusterStatus, members []admin.Member) (out []string) {
+// problemsOf is what is wrong with the whole, and what could be better. atLeast is
+// how many planners there are to be, unless fewer founded the cluster.
+func problemsOf(s *raftstore.ClusterStatus, members []admin.Member, atLeast int) (out, hints []string) {
+	if s.ClusterID == "" {
+		return nil, nil // whoever is asked says what it waits for
+	}
 	if s.Leader == "" {
 		out = append(out, "there is no leader: requests are served, changes wait")
 	} else if s.PrefixLeader == "" {
 		out = append(out, "the prefix group has no leader: what workers newly hold is not learned")
 	}
 	unwell := 0
+	founders := 0
 	for i := range members {
+		m := &members[i]
+		founders = max(founders, s.Members[i].Node.Founders)
 		// Without a leader nobody judges; who answers may be well.
-		if m := &members[i]; m.Voter && !m.Healthy && (s.Leader != "" || !m.Reached) {
+		switch {
+		case m.Healthy || s.Leader == "" && m.Reached:
+		case m.Voter:
 			unwell++
+		default:
+			out = append(out, fmt.Sprintf("gateway %s is unwell: %s", m.ID, strings.Join(m.Problems, "; ")))
 		}
 	}
 	switch {
@@ -81,7 +94,13 @@ func problemsOf(s *raftstore.ClusterStatus, members []admin.Member) (out []strin
 	case unwell > 0:
 		out = append(out, fmt.Sprintf("%d of %d planners unwell", unwell, s.Voters))
 	}
-	return append(out, differences(s)...)
+	if wanted := min(founders, atLeast); s.Leader != "" && s.Voters < wanted {
+		out = append(out, fmt.Sprintf("%d of %d planners: start others with --join, or say that these are enough with `yardmaster cluster autopilot set --min-voters %d`",
+			s.Voters, founders, s.Voters))
+	} else if s.Voters > 0 && s.Voters%2 == 0 {
+		hints = append(hints, fmt.Sprintf("%d planners survive no more failures than %d would: add one or remove one", s.Voters, s.Voters-1))
+	}
+	return append(out, differences(s)...), hints
 }
 
 // differences compares the digests that nodes took at the same index. Equal logs

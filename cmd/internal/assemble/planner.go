@@ -217,6 +217,9 @@ func (p *Planner) ready() error {
 	return p.store.Ready()
 }
 
+// news is nothing: a planner's view is its own.
+func (p *Planner) news() string { return "" }
+
 // View is the fleet.
 func (p *Planner) View() *fleet.View { return p.store.View() }
 

@@ -12,7 +12,8 @@ import (
 //   - its load exceeds another's by Hold times the tokens that would be computed
 //     again there, or by what the fastest worker computes in MaxWait;
 //   - the prompt's own prefix crowds it: it has Crowd requests more than the
-//     idlest worker, and half of all it has share the prefix;
+//     idlest worker, less one for every two that the idlest has, and half of all
+//     it has share the prefix;
 //   - it has more than 4·(m+4) requests, where m is the idlest worker's.
 //
 // Load is in tokens: those that queue, and RequestTokens for each request. A
@@ -125,10 +126,16 @@ func (p Sticky) weigh(c *Columns, cost []float64, n, longest, tau float64) {
 // behind is more than any cost of a worker that is not crowded.
 const behind = 1e12
 
+// minCrowd is how many requests more than the idlest's are a crowd at least.
+const minCrowd = 2
+
 // crowds says who is crowded: whoever has few requests or more, if half of them
 // share the prefix or if they are more than many.
 type crowds struct{ few, many float64 }
 
+// The busier the idlest, the less it takes: what crowds a worker then has been
+// copied to the others already, and returning to the first would only add to its
+// queue.
 func (p Sticky) crowds(requests []float64) crowds {
 	idlest := math.Inf(1)
 	for _, r := range requests {
@@ -136,7 +143,7 @@ func (p Sticky) crowds(requests []float64) crowds {
 			idlest = r
 		}
 	}
-	return crowds{idlest + p.Crowd, 4 * (idlest + 4)}
+	return crowds{idlest + max(p.Crowd-idlest/2, minCrowd), 4 * (idlest + 4)}
 }
 
 // at reports whether candidate i should take no more of this prefix while there

@@ -20,9 +20,10 @@ const (
 var errTooLong = errors.New("dispatch: answer is longer than the limit")
 
 // readAll reads r to its end, at most limit bytes; stated is how many there will
-// be, if known, else 0. When there are more than the limit, it returns the first limit and errTooLong. The memory is held against the gate's
-// budget, piece by piece before it is taken; of what is returned the capacity
-// stays held. An error of the budget is an *errs.Error.
+// be, if known, else 0. When there are more than the limit, it returns the first
+// limit and errTooLong. The memory is held against the gate's budget, piece by
+// piece before it is taken; of what is returned the capacity stays held. An error
+// of the budget is an *errs.Error.
 //
 // An answer in several pieces is copied once, when its length is known.
 func (l *Life) readAll(r io.Reader, stated int64, limit unit.Bytes) (body []byte, err error) {

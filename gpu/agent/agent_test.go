@@ -257,21 +257,46 @@ func TestRegistersAndRenewsWithStats(t *testing.T) {
 	})
 }
 
-func TestOutlivesThePlanner(t *testing.T) {
+// deserted is an address where nobody listens.
+func deserted(t *testing.T) string {
+	t.Helper()
 	ln := listen(t, "127.0.0.1:0")
-	addr := ln.Addr().String()
 	if err := ln.Close(); err != nil {
 		t.Fatal(err)
 	}
+	return ln.Addr().String()
+}
+
+func TestOneCauseIsOneComplaint(t *testing.T) {
+	addr, logs := deserted(t), &lockedBuffer{}
+	a, err := New(Config{
+		Planners: []string{addr}, Worker: fleet.Worker{ID: "w", Role: fleet.RoleBoth, Engine: "cpu", Models: []string{"m"}, URL: "http://127.0.0.1:1"},
+		Logger: slog.New(slog.NewTextHandler(logs, nil)), MinBackoff: time.Millisecond, MaxBackoff: time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for range 40 {
+		a.step(t.Context())
+	}
+	if n := strings.Count(logs.String(), "planner not reached"); n == 0 || n > 4 {
+		t.Errorf("%d complaints about one cause:\n%s", n, logs)
+	}
+	if want := "planner " + addr + " unreachable: connection refused\""; !strings.Contains(logs.String(), want) || strings.Contains(logs.String(), "rpc error") {
+		t.Errorf("%q is not the complaint:\n%s", want, logs)
+	}
+}
+
+func TestOutlivesThePlanner(t *testing.T) {
+	addr := deserted(t)
 	a := start(t, addr)
-	eventually(t, "a complaint", func() bool { return strings.Contains(a.logs.String(), "planner not reached") })
-	time.Sleep(200 * time.Millisecond) // many attempts
-	if n := strings.Count(a.logs.String(), "planner not reached"); n > 4 {
-		t.Errorf("%d complaints about one cause:\n%s", n, a.logs.String())
-	}
-	if want := "planner " + addr + " unreachable: connection refused\""; !strings.Contains(a.logs.String(), want) || strings.Contains(a.logs.String(), "rpc error") {
-		t.Errorf("%q is not the complaint:\n%s", want, a.logs.String())
-	}
+	complaints := func() int { return strings.Count(a.logs.String(), "planner not reached") }
+	eventually(t, "a complaint", func() bool { return complaints() > 0 })
 	if a.Epoch() != 0 {
 		t.Errorf("epoch %d without a planner", a.Epoch())
 	}
@@ -279,8 +304,9 @@ func TestOutlivesThePlanner(t *testing.T) {
 	s := newScript(7)
 	stop := serve(t, s, listen(t, addr))
 	eventually(t, "the registration", func() bool { return a.Epoch() == 7 })
+	before := complaints()
 	stop()
-	time.Sleep(100 * time.Millisecond)
+	eventually(t, "another complaint", func() bool { return complaints() > before })
 	if a.Epoch() != 7 {
 		t.Errorf("epoch %d while the planner is away, want 7 still", a.Epoch())
 	}

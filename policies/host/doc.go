@@ -9,6 +9,10 @@
 // memory, calls, reads the answer where the guest wrote it, and gives the instance
 // back. None of that allocates.
 //
+// [Router] is a policy of kind router as core/route knows it: it fills the columns
+// that the manifest lists, and when the guest has no answer the native fallback has
+// one in the same call.
+//
 // An instance that trapped, or ran out of fuel, is closed and replaced beside the
 // traffic, for its memory may be torn. [Policy.Close] waits until the instances that
 // are lent have come back.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 
 	"github.com/tetratelabs/wazero"
 
@@ -94,11 +96,43 @@ func (h *Host) Load(ctx context.Context, wasm []byte, instances int, params []fl
 	if err != nil {
 		return nil, fmt.Errorf("host: compile %s: %w", manifest.Name, err)
 	}
-	p := &Policy{host: h, manifest: manifest, params: values, slice: options.Slice, compiled: compiled}
+	p := &Policy{host: h, manifest: manifest, params: values, slice: options.Slice, compiled: compiled, export: answer(m, manifest.Kind), unknowns: unknowns(manifest)}
 	if err := p.fill(ctx, max(instances, 1)); err != nil {
 		return nil, errors.Join(err, compiled.Close(ctx))
 	}
 	return p, nil
+}
+
+// answer is the call by which a policy that has been checked answers.
+func answer(m *module.Module, k abi.Kind) string {
+	switch k {
+	case abi.Router:
+		if _, ok := m.Export(abi.ExportRoute); ok {
+			return abi.ExportRoute
+		}
+		return abi.ExportScore
+	case abi.Admission:
+		return abi.ExportAdmit
+	case abi.Autoscaler:
+		return abi.ExportTick
+	case abi.Observer:
+		return abi.ExportObserve
+	}
+	return ""
+}
+
+// unknowns is what stands for unknown in each of the manifest's columns. One that
+// the host has never heard of is taken for numbers.
+func unknowns(m *abi.Manifest) []uint32 {
+	out := make([]uint32, len(m.Columns))
+	known := m.Kind.Columns()
+	for i, use := range m.Columns {
+		out[i] = math.Float32bits(float32(math.NaN()))
+		if at := slices.IndexFunc(known, func(c abi.Column) bool { return c.Name == use.Name }); at >= 0 && known[at].Type == abi.U32 {
+			out[i] = abi.UnknownU32
+		}
+	}
+	return out
 }
 
 // settle checks parameters, or takes the defaults.

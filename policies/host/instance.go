@@ -39,7 +39,6 @@ type Instance struct {
 	request         []byte
 	fuel, reserve   api.MutableGlobal
 	call            api.Function
-	export          string // the call's name
 	stack           [1]uint64
 	seed            uint64 // state of the random numbers
 	now             int64  // Unix time in milliseconds, the same throughout a call
@@ -90,7 +89,7 @@ func (in *Instance) prepare() error {
 	}
 	in.layout = layout
 	in.view(whole)
-	in.entry()
+	in.call = in.guest.ExportedFunction(in.policy.export)
 	return in.configure(whole)
 }
 
@@ -108,26 +107,6 @@ func (in *Instance) view(whole []byte) {
 	}
 	r := in.layout.Request
 	in.request = whole[r.At : r.At+r.Size : r.At+r.Size]
-}
-
-// entry finds the call by which the policy answers.
-func (in *Instance) entry() {
-	var names []string
-	switch in.policy.manifest.Kind {
-	case abi.Router:
-		names = []string{abi.ExportScore, abi.ExportRoute}
-	case abi.Admission:
-		names = []string{abi.ExportAdmit}
-	case abi.Autoscaler:
-		names = []string{abi.ExportTick}
-	case abi.Observer:
-		names = []string{abi.ExportObserve}
-	}
-	for _, name := range names {
-		if f := in.guest.ExportedFunction(name); f != nil {
-			in.call, in.export = f, name
-		}
-	}
 }
 
 func (in *Instance) configure(whole []byte) error {
@@ -189,14 +168,14 @@ func (in *Instance) Seed(seed uint64) { in.seed = seed }
 // invoke makes the call with an argument and returns its result.
 func (in *Instance) invoke(export string, arg int) (uint64, error) {
 	switch {
-	case export != in.export:
-		return 0, fmt.Errorf("%w: it answers by %s, not by %s", ErrRefused, in.export, export)
+	case export != in.policy.export:
+		return 0, fmt.Errorf("%w: it answers by %s, not by %s", ErrRefused, in.policy.export, export)
 	case arg > in.layout.Rows:
 		return 0, fmt.Errorf("%w: %d of %d", ErrRows, arg, in.layout.Rows)
 	}
 	in.begin(in.policy.manifest.Fuel)
 	in.stack[0] = uint64(arg)
-	if err := in.run(in.call, in.export); err != nil {
+	if err := in.run(in.call, in.policy.export); err != nil {
 		return 0, err
 	}
 	return in.stack[0], nil
@@ -222,7 +201,7 @@ func (in *Instance) Score(n int) ([]float32, error) {
 // done makes an error of a result that is not zero.
 func (in *Instance) done(code uint64, err error) error {
 	if err == nil && int32(code) != 0 {
-		err = fmt.Errorf("%w: %s returned %d", ErrRefused, in.export, int32(code))
+		err = fmt.Errorf("%w: %s returned %d", ErrRefused, in.policy.export, int32(code))
 	}
 	return err
 }

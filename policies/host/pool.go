@@ -17,7 +17,9 @@ type Policy struct {
 	host     *Host
 	manifest *abi.Manifest
 	params   []float64
-	slice    int64 // of fuel between pauses, or 0
+	slice    int64    // of fuel between pauses, or 0
+	export   string   // the call by which it answers
+	unknowns []uint32 // what stands for unknown in each column
 	compiled wazero.CompiledModule
 
 	slots  []atomic.Pointer[Instance] // nil where one is lent

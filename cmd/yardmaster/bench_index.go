@@ -35,7 +35,7 @@ and one that is given ten million chains that never come again.`,
 				opts.Trace = rows
 			}
 			var source hugemem.Source
-			opts.Memory = func() prefix.Memory { return source.New() }
+			opts.Memory = func(x *prefix.Index) prefix.Memory { return hugemem.New(&source, x) }
 			r, err := bench.Index(opts, func(stage string) { _, _ = fmt.Fprintln(a.err, stage) })
 			if err != nil {
 				return err

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"math"
 	"math/bits"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -34,18 +33,19 @@ type Options struct {
 	// Memory, when set, is asked once for each index for where the memory of its
 	// table comes from; nil takes it from the Go heap. Much of a lookup's time is
 	// address translation, so memory in huge pages shortens it.
-	Memory func() Memory
+	Memory func(*Index) Memory
 }
 
-// Memory is where the memory of one index's table comes from. It must not lead
-// back to the index. An index takes more as it grows and gives none back before
-// it is no longer reachable: then Free is called, from another goroutine, once.
-// Whoever has the [Index] or a [Table] may go on reading; [Hits] keep the index of
-// their last lookup.
+// Memory is where the memory of one index's table comes from. An index takes more
+// as it grows and gives none back while somebody may read it. Whoever made the
+// memory, which must not lead back to the index, frees it once the index is no
+// longer reachable (runtime.AddCleanup). Whoever has the [Index] or a [Table] may go
+// on reading; [Hits] keep the index of their last lookup.
 type Memory interface {
 	// Words is zeroed memory of n words: 256 KiB, always.
 	Words(n int) []uint64
-	// Free gives all of it back.
+	// Free gives all of it back. The index calls it only where nobody else has seen
+	// the index; its maker may call it again, at the same time.
 	Free()
 }
 
@@ -62,7 +62,6 @@ type Index struct {
 	turns  atomic.Uint64   // rises after an owner has changed
 	wiped  atomic.Uint64   // pages made empty so far
 	cells  cellMap
-	freed  runtime.Cleanup // of the table's memory
 
 	_ [cacheLine]byte // what the writer writes with each block stays away from readers
 
@@ -156,8 +155,7 @@ func bare(o Options) *Index {
 		owners:     make([]atomic.Uint32, slots),
 	}
 	if o.Memory != nil {
-		x.pages.memory = o.Memory()
-		x.freed = runtime.AddCleanup(x, Memory.Free, x.pages.memory)
+		x.pages.memory = o.Memory(x)
 	}
 	x.rows.words = (slots + 63) / 64
 	x.sweeping.retired = make([]bool, slots)
@@ -170,7 +168,6 @@ func bare(o Options) *Index {
 // discard gives the memory of an index back that nobody else has seen.
 func (x *Index) discard() {
 	if x.pages.memory != nil {
-		x.freed.Stop()
 		x.pages.memory.Free()
 	}
 }

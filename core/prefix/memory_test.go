@@ -13,19 +13,22 @@ import (
 type counted struct {
 	Memory
 	live *atomic.Int64
+	once sync.Once
 }
 
 func (c *counted) Free() {
 	c.Memory.Free()
-	c.live.Add(-1)
+	c.once.Do(func() { c.live.Add(-1) })
 }
 
-func countMemory() (memory func() Memory, live *atomic.Int64) {
+func countMemory() (memory func(*Index) Memory, live *atomic.Int64) {
 	live = new(atomic.Int64)
 	from := hugeMemory()
-	return func() Memory {
+	return func(x *Index) Memory {
 		live.Add(1)
-		return &counted{from(), live}
+		c := &counted{Memory: from(x), live: live}
+		runtime.AddCleanup(x, (*counted).Free, c)
+		return c
 	}, live
 }
 
@@ -51,7 +54,7 @@ func wholeChain(n int) []Hash {
 }
 
 // stateOf is a state with one worker that holds wholeChain(n).
-func stateOf(t *testing.T, memory func() Memory, n int) *State {
+func stateOf(t *testing.T, memory func(*Index) Memory, n int) *State {
 	t.Helper()
 	s := NewState(Options{Memory: memory})
 	for _, f := range []Frame{

@@ -12,8 +12,8 @@ import (
 
 // Restore replaces the state by the snapshot in r, all of it or, on an error,
 // nothing. Budget and number of workers become those of the snapshot: replicas
-// must forget alike. The memory of the index that was is given back when its last
-// reader has let go of it. Errors wrap [ErrMalformed] or [section.ErrMalformed].
+// must forget alike. The index that was serves until its last reader has let go of
+// it: see [Memory]. Errors wrap [ErrMalformed] or [section.ErrMalformed].
 func (s *State) Restore(r io.Reader) error {
 	l := loader{memory: s.options.Memory}
 	if err := l.read(r); err != nil {
@@ -33,7 +33,7 @@ func (s *State) Restore(r io.Reader) error {
 
 // loader builds an index from sections.
 type loader struct {
-	memory  func() Memory
+	memory  func(*Index) Memory
 	x       *Index
 	applied uint64
 	workers []*attached

@@ -91,7 +91,7 @@ func scaled(d time.Duration, times int) time.Duration { return d * time.Duration
 // it.
 func prefixOptions() prefix.Options {
 	var source hugemem.Source
-	return prefix.Options{Memory: func() prefix.Memory { return source.New() }}
+	return prefix.Options{Memory: func(x *prefix.Index) prefix.Memory { return hugemem.New(&source, x) }}
 }
 
 // storeError names the setting that the store's fault is about.
@@ -118,7 +118,7 @@ func identify(p Process, m *membership) (*identity.Identity, error) {
 	case m.Dir != "":
 		c.TokenFile = filepath.Join(m.Dir, config.TokenName)
 	default:
-		return nil, fmt.Errorf("cluster.token-file: %w: copy the planners' file and name the copy with --token-file", ErrNoToken)
+		return nil, fmt.Errorf("cluster.token-file: %w: copy a planner's file, %s in its data folder unless its --token-file names another, and name the copy with --token-file", ErrNoToken, config.TokenName)
 	}
 	// A node that goes to others must bring their token, not one of its own.
 	c.Create = c.TokenFile != "" && m.Voter && len(m.Cluster.Join) == 0
@@ -134,8 +134,9 @@ func identify(p Process, m *membership) (*identity.Identity, error) {
 	}
 	who, err := identity.Open(c)
 	if err != nil && !c.Create && c.TokenFile != "" && missing(c.TokenFile) {
-		return nil, fmt.Errorf("%s: %w: there is no %s; copy the other members' file there, or make one for all with `yardmaster cluster token new %s`",
-			setting, ErrNoToken, c.TokenFile, c.TokenFile)
+		return nil, fmt.Errorf("%s: %w: there is no %s; copy the file of a member there, which is %s in its data folder unless its --token-file names another "+
+			"(only for a cluster that is to be founded make one, for all, with `yardmaster cluster token new %s`)",
+			setting, ErrNoToken, c.TokenFile, config.TokenName, c.TokenFile)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", setting, err)

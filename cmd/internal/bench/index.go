@@ -27,7 +27,7 @@ type IndexOptions struct {
 	Copies  int             // of the trace, with other block ids; 4
 	Seed    uint64
 	// Memory provides the tables' memory, as in prefix.Options.
-	Memory func() prefix.Memory
+	Memory func(*prefix.Index) prefix.Memory
 }
 
 // IndexResult is what the index costs. A block operation is one block looked up,
@@ -170,7 +170,7 @@ const largeBlocks, longChain = 1 << 20, 8192
 
 // measureLarge fills an index with 1 M blocks in long chains over 64 workers,
 // each held by eight.
-func measureLarge(r *IndexResult, memory func() prefix.Memory) {
+func measureLarge(r *IndexResult, memory func(*prefix.Index) prefix.Memory) {
 	x := prefix.New(prefix.Options{Budget: 1 << 30, Memory: memory})
 	var ws []prefix.Worker
 	for i := range 64 {
@@ -268,7 +268,7 @@ func readersBesideWriter(x *prefix.Index, chains [][]prefix.Hash, w prefix.Worke
 }
 
 // measureBudget stores 10 M chains that never come again into a bounded index.
-func measureBudget(r *IndexResult, memory func() prefix.Memory) error {
+func measureBudget(r *IndexResult, memory func(*prefix.Index) prefix.Memory) error {
 	const budget, chains = 128 << 20, 10_000_000
 	debug.FreeOSMemory()
 	before, err := residentMiB()

@@ -1,6 +1,6 @@
 // Package hugemem hands out memory in huge pages, outside the Go heap, for
-// tables whose lookups are bound by address translation. It is given back as a
-// whole: who asks for it says when nobody reads it any more.
+// tables whose lookups are bound by address translation. All that one owner had is
+// given back together, when the owner is no longer reachable.
 package hugemem
 
 import (
@@ -12,25 +12,28 @@ import (
 // region is how much is mapped at once.
 const region = 32 << 20
 
-// Source makes allocators, and knows how much all of them have mapped. The zero
-// value is ready; it is safe for concurrent use.
+// Source is what some allocators have in common: how much they have mapped. The
+// zero value is ready; it is safe for concurrent use.
 type Source struct{ mapped atomic.Int64 }
 
-// New is an allocator with regions of its own. What others have mapped may be
-// garbage that waits for a collector, which sees none of it and takes its time; so
-// one runs first.
-func (s *Source) New() *Allocator {
+// New is an allocator with regions of its own, which are freed once owner is no
+// longer reachable: whoever reads them has to keep it. owner may lead to the
+// allocator. What others have mapped may be garbage that waits for a collector,
+// which sees none of it and takes its time; so one runs first.
+func New[T any](s *Source, owner *T) *Allocator {
 	if s.mapped.Load() > 0 {
 		runtime.GC()
 	}
-	return &Allocator{source: s}
+	a := &Allocator{source: s}
+	runtime.AddCleanup(owner, (*Allocator).Free, a)
+	return a
 }
 
 // Mapped is how many bytes are mapped at present.
 func (s *Source) Mapped() int64 { return s.mapped.Load() }
 
-// Allocator carves pieces from mapped regions. It is made by [Source.New] and safe
-// for concurrent use.
+// Allocator carves pieces from mapped regions. It is made by [New] and safe for
+// concurrent use.
 type Allocator struct {
 	source *Source
 
@@ -70,7 +73,7 @@ func (a *Allocator) grow() {
 }
 
 // Free gives back all that Words handed out, but for what is of the Go heap: who
-// reads it then faults. The allocator is empty again.
+// reads it then faults. The allocator is empty again, so freeing twice is harmless.
 func (a *Allocator) Free() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

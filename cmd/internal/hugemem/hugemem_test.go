@@ -15,7 +15,7 @@ import (
 
 func TestWords(t *testing.T) {
 	var s Source
-	a := s.New()
+	a := New(&s, new([1]*int))
 	seen := map[*uint64]bool{}
 	for _, n := range []int{1, 1 << 15, 1 << 20, 1 << 21, region/8 + 1, region / 8} {
 		w := a.Words(n)
@@ -53,8 +53,8 @@ func residentMiB() int {
 // that falls behind each time its log has been cut.
 func TestRestoresKeepMemoryFlat(t *testing.T) {
 	var s Source
-	state := prefix.NewState(prefix.Options{Memory: func() prefix.Memory {
-		a := s.New()
+	state := prefix.NewState(prefix.Options{Memory: func(x *prefix.Index) prefix.Memory {
+		a := New(&s, x)
 		for i, w := 0, a.Words(region/16); i < len(w); i += 512 { // as a larger index would
 			w[i] = 1
 		}

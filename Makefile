@@ -57,7 +57,7 @@ e2e: model ## the system tests alone
 soak: model ## the long form of the tests that kill things
 	YARDMASTER_SOAK=1 go test -timeout 30m -count 1 -run 'Kill' -v ./cmd/internal/e2e/...
 
-# SEED=n runs one again; the runs print theirs.
+# YARDMASTER_SEED=n runs one again; the runs print theirs.
 .PHONY: sim
 sim: ## the long runs of clusters while everything goes wrong
 	YARDMASTER_SIM=1 go test -timeout 60m -count 1 -run 'TestNemesis' -v ./raftstore/nemesis

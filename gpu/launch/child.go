@@ -171,7 +171,7 @@ func (c *Child) supervise() {
 		if c.opts.Clock.Now().Sub(began) >= c.opts.Settled {
 			pause = c.opts.FirstPause
 		}
-		c.opts.Log.Warn("child ended, starting it again", "child", c.cmd.Name, "err", err, "pause", pause)
+		c.opts.Log.Warn("child ended, starting it again", "child", c.cmd.Name, "error", err, "pause", pause)
 		if !c.sleep(pause) {
 			return
 		}

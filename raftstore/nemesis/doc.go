@@ -3,8 +3,9 @@
 // network of package faultnet and disks that hang and fail on command.
 //
 // It has no code of its own, only tests. A run is told by a seed, which it
-// prints: SEED=n go test -run Nemesis runs it again. What the seed decides is who
-// does what to whom and for how long; what goroutines do in between it cannot.
+// prints: YARDMASTER_SEED=n go test -run Nemesis runs it again. What the seed
+// decides is who does what to whom and for how long; what goroutines do in between
+// it cannot.
 // YARDMASTER_SIM=1 makes the runs long, as make sim does.
 //
 // During a run clients read, write and swap registers and take grants of quotas

@@ -22,14 +22,14 @@ func long() bool { return os.Getenv("YARDMASTER_SIM") != "" }
 func seedOf(t *testing.T) uint64 {
 	t.Helper()
 	seed := rand.Uint64N(1 << 32)
-	if told := os.Getenv("SEED"); told != "" {
+	if told := os.Getenv("YARDMASTER_SEED"); told != "" {
 		n, err := strconv.ParseUint(told, 10, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
 		seed = n
 	}
-	t.Logf("SEED=%d", seed)
+	t.Logf("YARDMASTER_SEED=%d", seed)
 	return seed
 }
 

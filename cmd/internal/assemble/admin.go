@@ -62,9 +62,17 @@ func (s *adminServer) serve(p Process, parts admin.Parts) {
 	go func() {
 		defer close(s.done)
 		if err := s.http.Serve(s.ln); !errors.Is(err, http.ErrServerClosed) {
-			p.Log.Error("the admin API ended", "err", err)
+			p.Log.Error("the admin API ended", "error", err)
 		}
 	}()
+}
+
+// dispatcher is the process's gateway, nil before it has one.
+func (s *adminServer) dispatcher() *dispatch.Dispatcher {
+	if s == nil {
+		return nil
+	}
+	return s.gateway.Load()
 }
 
 // address is where the API answers; empty when there is none.

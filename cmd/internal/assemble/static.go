@@ -144,7 +144,7 @@ func (f *staticFleet) askOne(ctx context.Context, url string, known []offer) hea
 func report(log *slog.Logger, url string, before, now *hearsay) {
 	switch {
 	case now.fault != "" && before.fault == "":
-		log.Warn("engine unreachable; it is asked again until it answers", "engine", url, "err", now.fault)
+		log.Warn("engine unreachable; it is asked again until it answers", "engine", url, "error", now.fault)
 	case now.fault == "" && before.fault != "":
 		log.Info("engine reachable again", "engine", url, "models", len(now.models))
 	}

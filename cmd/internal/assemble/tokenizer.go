@@ -73,7 +73,7 @@ func loadText(p Process, model, path string) (*prompt.Text, error) {
 	var template *tokens.Template
 	if source != "" {
 		if template, err = tokens.ParseTemplate(source); err != nil {
-			p.Log.Warn("chats are known by their bytes only: the chat template cannot be used", "model", model, "err", err)
+			p.Log.Warn("chats are known by their bytes only: the chat template cannot be used", "model", model, "error", err)
 		}
 	}
 	return prompt.NewText(tokenizer, template), nil

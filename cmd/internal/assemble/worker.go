@@ -145,7 +145,7 @@ func (w *Worker) join(ctx context.Context, p Process, c config.Worker, security 
 	w.cancel = cancel
 	w.tasks.Go(func() {
 		if err := w.agent.Run(run); err != nil {
-			p.Log.Error("the worker is no longer registered", "err", err)
+			p.Log.Error("the worker is no longer registered", "error", err)
 		}
 	})
 	if feed != nil {
@@ -185,7 +185,7 @@ func (w *Worker) Close(ctx context.Context) error {
 	w.tasks.Wait()
 	if left != nil && drained == nil {
 		// Nothing was lost: the planner will notice by the lease.
-		w.log.Warn("left without telling the planner", "err", left)
+		w.log.Warn("left without telling the planner", "error", left)
 	}
 	return errors.Join(drained, w.agent.Close(), w.host.close(ctx))
 }

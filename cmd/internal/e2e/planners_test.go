@@ -38,14 +38,14 @@ type cluster struct {
 // simulated says that there is time for the long form (make sim).
 func simulated() bool { return os.Getenv("YARDMASTER_SIM") != "" }
 
-// seeded is the run's seed: the one of SEED, or one by chance.
+// seeded is the run's seed: the one of YARDMASTER_SEED, or one by chance.
 func seeded(t *testing.T) uint64 {
 	t.Helper()
 	seed := rand.Uint64N(1 << 32)
-	if told, err := strconv.ParseUint(cmp.Or(os.Getenv("SEED"), os.Getenv("YARDMASTER_SEED")), 10, 64); err == nil {
+	if told, err := strconv.ParseUint(os.Getenv("YARDMASTER_SEED"), 10, 64); err == nil {
 		seed = told
 	}
-	t.Logf("SEED=%d", seed)
+	t.Logf("YARDMASTER_SEED=%d", seed)
 	return seed
 }
 

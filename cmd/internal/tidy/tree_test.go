@@ -91,6 +91,8 @@ func forbiddenText() map[string]string {
 		"TO" + "DO":                  "unfinished work",
 		"not " + "implemented":       "unfinished work",
 		"panic(\"un" + "implemented": "unfinished work",
+		"\"er" + "r\", ":             "a log's word for it is error",
+		"\"SE" + "ED\"":              "the variable is YARDMASTER_SEED",
 	}
 }
 

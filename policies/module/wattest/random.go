@@ -163,7 +163,7 @@ func (g *generator) statement() {
 		g.emit("nop")
 		return
 	}
-	switch g.choose(16) {
+	switch g.choose(17) {
 	case 0, 1:
 		i := g.choose(len(g.locals))
 		g.value(g.locals[i], 0)
@@ -198,6 +198,8 @@ func (g *generator) statement() {
 		g.table()
 	case 13:
 		g.multi()
+	case 16:
+		g.leave()
 	case 14:
 		g.value(valueTypes[g.choose(len(valueTypes))], 0)
 		g.emit("drop")
@@ -255,6 +257,17 @@ func (g *generator) branch() {
 			g.emit("drop")
 		}
 	}
+}
+
+// leave returns from the function, perhaps.
+func (g *generator) leave() {
+	g.value("i32", 0)
+	g.open("if", nil)
+	for _, t := range g.labels[0] {
+		g.value(t, 0)
+	}
+	g.emit("return")
+	g.close()
 }
 
 // call calls a function, the last choice one through the table, and keeps one

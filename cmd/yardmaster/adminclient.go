@@ -118,7 +118,7 @@ func (c *adminClient) stream(ctx context.Context, method, path string, body io.R
 		if fault, ok := errors.AsType[*url.Error](err); ok {
 			err = fault.Err // the URL is ours, and the operator knows the address
 		}
-		return nil, &codedError{exitUnreachable, fmt.Errorf("no node answers at %s: %w", c.base, err)}
+		return nil, &codedError{exitUnreachable, fmt.Errorf("no node answers at %s; --admin names another: %w", c.base, err)}
 	}
 	if resp.StatusCode < 300 || slices.Contains(allowed, resp.StatusCode) {
 		return resp, nil

@@ -15,10 +15,16 @@ import (
 )
 
 func (a *app) clusterCommand() *cobra.Command {
-	return noun("cluster", "Look at the cluster of planners and gateways, and change it",
+	c := noun("cluster", "Look at the cluster of planners and gateways, and change it",
 		a.clusterStatus(), a.clusterPeers(), a.clusterHealth(),
 		a.clusterAdd(), a.clusterRemove(), a.clusterTransfer(), a.clusterStepDown(),
 		a.clusterAutopilot(), a.clusterSnapshot(), a.clusterDebug(), a.clusterRecover(), a.clusterToken())
+	c.Long = `Look at the cluster of planners and gateways, and change it. All but recover, token
+and snapshot inspect ask a node's admin API, which --admin names.
+
+cmd/yardmaster/OPERATING.md in the source tells how a cluster is started, watched,
+upgraded and repaired, by task and by symptom.`
+	return c
 }
 
 func (a *app) clusterStatus() *cobra.Command {
@@ -29,7 +35,9 @@ func (a *app) clusterStatus() *cobra.Command {
 		Short: "Show every member, where it stands, and what is wrong",
 		Long: `Ask a node, which asks every member, and show where each stands.
 
-  STATE    leader, follower, candidate or shutdown; non-voters follow
+  ROLE     what it is started as
+  VOTES    whether it counts for a majority; a planner does once it has caught up
+  STATE    leader, follower, candidate or shutdown; who does not vote follows
   READY    whether its view of the fleet and of the prefix index is recovered
   APPLIED  entries applied in group core and in group prefix
   LAG      entries behind the leader in each
@@ -66,7 +74,9 @@ func summary(s *admin.ClusterStatus) string {
 	fmt.Fprintf(&b, "cluster %s, asked %s\n", orDash(s.ClusterID), s.Node)
 	switch {
 	case s.Leader == "":
-		b.WriteString("no leader: requests are served, changes wait\n")
+		if s.ClusterID != "" { // else the problems say what it waits for
+			b.WriteString("no leader: requests are served, changes wait\n")
+		}
 	case s.PrefixLeader == s.Leader:
 		fmt.Fprintf(&b, "leader %s, feature level %d\n", s.Leader, s.FeatureLevel)
 	default:
@@ -78,22 +88,22 @@ func summary(s *admin.ClusterStatus) string {
 	for _, p := range s.Problems {
 		fmt.Fprintf(&b, "! %s\n", p)
 	}
+	for _, h := range s.Hints {
+		fmt.Fprintf(&b, "  %s\n", h)
+	}
 	return b.String()
 }
 
 func memberTable(members []admin.Member) (heading []string, rows [][]string) {
-	heading = []string{"NODE", "ROLE", "STATE", "READY", "APPLIED", "LAG", "CONTACT", "VERSION", "ADDRESS", "PROBLEMS"}
+	heading = []string{"NODE", "ROLE", "VOTES", "STATE", "READY", "APPLIED", "LAG", "CONTACT", "VERSION", "ADDRESS", "PROBLEMS"}
 	for i := range members {
 		m := &members[i]
-		row := []string{m.ID, role(m.Voter), "?", "?", "?", "?", "?", orDash(m.Version), m.Address, orDash(strings.Join(m.Problems, "; "))}
+		row := []string{m.ID, role(m.Planner || m.Voter), yesNo(m.Voter), "?", "?", "?", "?", "?", orDash(m.Version), m.Address, orDash(strings.Join(m.Problems, "; "))}
 		if m.Reached {
-			row[2], row[3] = stateOf(m.Core), "yes"
-			if m.NotReady != "" {
-				row[3] = "no"
-			}
-			row[4] = figures(m, func(g *admin.GroupStatus) uint64 { return g.Applied })
-			row[5] = figures(m, func(g *admin.GroupStatus) uint64 { return g.Lag })
-			row[6] = (time.Duration(m.LastContactMS) * time.Millisecond).String()
+			row[3], row[4] = stateOf(m.Core), yesNo(m.NotReady == "")
+			row[5] = figures(m, func(g *admin.GroupStatus) uint64 { return g.Applied })
+			row[6] = figures(m, func(g *admin.GroupStatus) uint64 { return g.Lag })
+			row[7] = (time.Duration(m.LastContactMS) * time.Millisecond).String()
 		}
 		rows = append(rows, row)
 	}
@@ -118,6 +128,13 @@ func stateOf(g *admin.GroupStatus) string {
 		return "-"
 	}
 	return g.State
+}
+
+func yesNo(yes bool) string {
+	if yes {
+		return "yes"
+	}
+	return "no"
 }
 
 func role(voter bool) string {

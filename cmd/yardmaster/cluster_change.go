@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -51,13 +53,18 @@ has caught up; with --nonvoter it only follows until it is added again without.`
 
 func (a *app) clusterRemove() *cobra.Command {
 	var address string
+	var sure bool
 	var out output
 	c := &cobra.Command{
 		Use:   "remove ID",
 		Short: "Take a member out of the cluster",
 		Long: `Take a member out of the cluster for good. Stop it first: a removed node that
 still runs says so and ends. It comes back under the same name only with an empty
-data folder.
+data folder. A gateway's name has six letters at its end that are new at each start:
+yardmaster cluster peers shows it.
+
+A planner that is well, and without which fewer failures are survived, is removed
+only with --yes.
 
 This needs a leader, that is a majority of the planners. When the majority is
 lost for good, no member can be removed: see yardmaster cluster recover --help.`,
@@ -68,16 +75,79 @@ lost for good, no member can be removed: see yardmaster cluster recover --help.`
 			if err != nil {
 				return err
 			}
+			if err := a.mayRemove(c.Context(), client, args[0], sure); err != nil {
+				return err
+			}
 			var p admin.Peers
-			if err := client.call(c.Context(), http.MethodDelete, peerPath(args[0]), nil, &p); err != nil {
+			err = client.call(c.Context(), http.MethodDelete, peerPath(args[0]), nil, &p)
+			if fault, ok := errors.AsType[*adminError](err); ok && fault.code == "not_found" {
+				return meant(c.Context(), client, args[0], err)
+			}
+			if err != nil {
 				return err
 			}
 			return a.printPeers(&out, &p)
 		},
 	}
+	c.Flags().BoolVar(&sure, "yes", false, "yes, also a planner that is well and needed")
 	adminFlag(c, &address)
 	out.flag(c)
 	return c
+}
+
+// mayRemove refuses, unless that is wanted, to remove a planner that is well and
+// needed, and warns of one that is only well.
+func (a *app) mayRemove(ctx context.Context, client *adminClient, id string, sure bool) error {
+	var s admin.ClusterStatus
+	if err := client.call(ctx, http.MethodGet, "/admin/cluster/status", nil, &s); err != nil {
+		return err
+	}
+	well, voters, target := 0, 0, false
+	for i := range s.Members {
+		m := &s.Members[i]
+		if !m.Voter {
+			continue
+		}
+		voters++
+		if m.Healthy {
+			well++
+		}
+		target = target || m.ID == id && m.Healthy
+	}
+	if !target || s.Leader == "" || voters < 2 {
+		return nil // the leader says what else there is to say
+	}
+	left := max(well-1-((voters-1)/2+1), 0)
+	switch {
+	case left < s.Tolerates && !sure:
+		return usage(fmt.Errorf("%s is well, and without it the cluster survives the loss of %s instead of %d: say --yes if that is wanted",
+			id, plural(left, "planner", "planners"), s.Tolerates))
+	case !sure:
+		fmt.Fprintf(a.err, "yardmaster: warning: %s is well; it ends once it is removed, and comes back only with an empty data folder\n", id)
+	}
+	return nil
+}
+
+// meant adds to an unknown member the one whose name begins so, if there is one.
+func meant(ctx context.Context, client *adminClient, id string, err error) error {
+	var p admin.Peers
+	if client.call(ctx, http.MethodGet, "/admin/cluster/peers", nil, &p) != nil {
+		return err // which says enough
+	}
+	var near []string
+	for _, one := range p.Peers {
+		if strings.HasPrefix(one.ID, id) {
+			near = append(near, one.ID)
+		}
+	}
+	switch len(near) {
+	case 0:
+		return err
+	case 1:
+		return fmt.Errorf("%w; did you mean %q?", err, near[0])
+	default:
+		return fmt.Errorf("%w; there are %s", err, strings.Join(near, ", "))
+	}
 }
 
 func (a *app) clusterTransfer() *cobra.Command {
@@ -108,8 +178,8 @@ func (a *app) clusterStepDown() *cobra.Command {
 	var address string
 	c := &cobra.Command{
 		Use:     "step-down",
-		Short:   "Have the asked planner hand leadership on",
-		Long:    "Have the planner that is asked hand leadership to the fittest of the others. One\nthat does not lead says so, with the name of the leader.",
+		Short:   "Have the asked planner hand leadership to another",
+		Long:    "Have the planner that is asked hand leadership to the fittest of the others, as\ntransfer-leader does from anywhere. One that does not lead says so, with the name of\nthe leader.",
 		Example: "  yardmaster cluster step-down --admin 127.0.0.1:8091",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

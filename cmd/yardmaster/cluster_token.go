@@ -106,76 +106,108 @@ func fingerprints(file string) ([]string, error) {
 }
 
 // tokenChange is a verb that rewrites a token file.
-func (a *app) tokenChange(verb, short string, change func([]string) ([]string, error), long string) *cobra.Command {
+func (a *app) tokenChange(verb, short string, change func(tokenFile) (tokenFile, error), long string) *cobra.Command {
 	return &cobra.Command{
 		Use: verb + " FILE", Short: short, Long: long + " Copy the file to all members\nthen; `yardmaster cluster token --help` shows the order.",
 		Example: "  yardmaster cluster token " + verb + " cluster.token",
 		Args:    operand("FILE"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			tokens, err := readTokens(args[0])
+			f, err := readTokens(args[0])
 			if err != nil {
 				return err
 			}
-			if tokens, err = change(tokens); err != nil {
+			if f, err = change(f); err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
-			if err := writeLines(args[0], tokens); err != nil {
+			if err := writeLines(args[0], f.lines()); err != nil {
 				return err
 			}
-			fmt.Fprintf(a.out, "%s holds %s; copy it to all members, and wait a minute before the next step\n", args[0], plural(len(tokens), "token", "tokens"))
+			fmt.Fprintf(a.out, "%s holds %s; copy it to all members, and wait a minute before the next step\n", args[0], plural(len(f.tokens), "token", "tokens"))
 			return nil
 		},
 	}
 }
 
-var errNothingStaged = errors.New("the file holds one token: stage another first")
-
-func stageToken(tokens []string) ([]string, error) {
-	if len(tokens) > 1 {
-		return nil, errors.New("a change is under way: " + strconv.Itoa(len(tokens)) + " tokens are there; switch and finish it first")
-	}
-	return append(slices.Clone(tokens), identity.NewToken()), nil
+// tokenFile is what a token file says: its tokens, the one in use first, and the
+// mark of a change that is under way, which stands above the last.
+type tokenFile struct {
+	tokens []string
+	mark   string // markStaged, markSwitched, or empty
 }
 
-func switchToken(tokens []string) ([]string, error) {
-	if len(tokens) < 2 {
-		return nil, errNothingStaged
+const (
+	markStaged   = "# staged: trusted, and not in use yet; the next step is switch"
+	markSwitched = "# of before: still trusted; the next step is finish"
+)
+
+func (f *tokenFile) lines() []string {
+	if f.mark == "" {
+		return f.tokens
 	}
-	last := len(tokens) - 1
-	return append([]string{tokens[last]}, tokens[:last]...), nil
+	return slices.Insert(slices.Clone(f.tokens), len(f.tokens)-1, f.mark)
 }
 
-func finishToken(tokens []string) ([]string, error) {
-	if len(tokens) < 2 {
-		return nil, errNothingStaged
+var (
+	errNothingStaged = errors.New("the file holds one token: stage another first")
+	errNotSwitched   = errors.New("the staged token is not in use yet, and this would drop it: switch first, copy the file to all members, and wait a minute")
+	errSwitched      = errors.New("the file has been switched already: finish is next")
+)
+
+func stageToken(f tokenFile) (tokenFile, error) {
+	if len(f.tokens) > 1 {
+		return f, errors.New("a change is under way: " + strconv.Itoa(len(f.tokens)) + " tokens are there; switch and finish it first")
 	}
-	return tokens[:1], nil
+	return tokenFile{append(slices.Clone(f.tokens), identity.NewToken()), markStaged}, nil
 }
 
-// readTokens reads a token file; comments and blank lines are left out.
-func readTokens(file string) ([]string, error) {
+func switchToken(f tokenFile) (tokenFile, error) {
+	switch {
+	case len(f.tokens) < 2:
+		return f, errNothingStaged
+	case f.mark == markSwitched:
+		return f, errSwitched
+	}
+	last := len(f.tokens) - 1
+	return tokenFile{append([]string{f.tokens[last]}, f.tokens[:last]...), markSwitched}, nil
+}
+
+func finishToken(f tokenFile) (tokenFile, error) {
+	switch {
+	case len(f.tokens) < 2:
+		return f, errNothingStaged
+	case f.mark == markStaged:
+		return f, errNotSwitched
+	}
+	return tokenFile{tokens: f.tokens[:1]}, nil
+}
+
+// readTokens reads a token file. Of comments only our own marks count.
+func readTokens(file string) (out tokenFile, err error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	defer f.Close() //nolint:errcheck // read only
 	text, err := io.ReadAll(io.LimitReader(f, maxTokenFile))
 	if err != nil {
-		return nil, err
+		return out, err
 	}
-	var out []string
 	for line := range bytes.Lines(text) {
 		token := strings.TrimSpace(string(line))
-		if token == "" || token[0] == '#' {
+		switch {
+		case token == markStaged, token == markSwitched:
+			out.mark = token
+			continue
+		case token == "" || token[0] == '#':
 			continue
 		}
 		if err := identity.CheckToken(token); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
+			return out, fmt.Errorf("%s: %w", file, err)
 		}
-		out = append(out, token)
+		out.tokens = append(out.tokens, token)
 	}
-	if len(out) == 0 {
-		return nil, fmt.Errorf("%s: %w: there is none in it", file, identity.ErrToken)
+	if len(out.tokens) == 0 {
+		return out, fmt.Errorf("%s: %w: there is none in it", file, identity.ErrToken)
 	}
 	return out, nil
 }

@@ -115,7 +115,7 @@ func explain(err error) string {
 	if _, ok := errors.AsType[*config.Error](err); ok {
 		return err.Error()
 	}
-	text := strings.ReplaceAll(err.Error(), "\n", "; ")
+	text := assemble.Plain(strings.ReplaceAll(err.Error(), "\n", "; "))
 	if next := advice(err); next != "" {
 		text = fmt.Sprintf("%s (%s)", text, next)
 	}

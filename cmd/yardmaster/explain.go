@@ -41,7 +41,22 @@ min-prompt), cached (so few are not held already), no_transfer (the worker
 exchanges KV with nobody), no_prefill_worker, prefill_busy, predicted_slower,
 prefill_failed, leg_refused, many_prompts (several in one request),
 no_generation. Disaggregated because: predicted_faster, long_prompt (rates are
-not measured yet), forced.`,
+not measured yet), forced.
+
+The table has a row for each worker that could have served, and for each that was
+left out:
+
+  ATTEMPT   which try of the request; a worker that fails leads to another
+  LEG       serve, or prefill where the two are apart
+  CHOSEN    * for the worker that was taken
+  COST      what the policy compares, the lowest wins; a dash is ineligible
+  HIT       prompt tokens that the worker was believed to hold
+  QUEUED    prompt tokens that wait there to be computed
+  REQUESTS  requests there, those of other gateways included
+  SIBLINGS  of them, those with the same beginning of the prompt
+  ACTIVE    KV blocks in use
+  SHARE     the worker's part of the last placements, under policies that look at it
+  NOTE      path, reason and policy of the one that was taken; why one was left out`,
 		Example: "  yardmaster explain req-4f1c2a\n  yardmaster explain req-4f1c2a -o json",
 		Args:    operand("REQUEST-ID"),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -65,7 +66,14 @@ func (a *app) runPlanner(ctx context.Context, e *config.Effective) error {
 	if err != nil {
 		return signals.outcome(err)
 	}
-	p.Log.Info("planner ready", "workers", planner.Addr(), "peers", planner.PeerAddr(), "admin", planner.AdminURL())
+	p.Log.Info("planner started", "workers", planner.Addr(), "peers", planner.PeerAddr(), "admin", planner.AdminURL())
+	var told sync.WaitGroup
+	defer told.Wait()
+	told.Go(func() {
+		if planner.WaitReady(quit) == nil {
+			p.Log.Info("planner ready", "id", c.Planner.ID, "cluster", planner.ClusterID())
+		}
+	})
 	var gateway *assemble.Gateway
 	var failed <-chan error
 	if c.Planner.Gateway {

@@ -41,6 +41,7 @@ A second signal ends it at once.`,
 		config.Use{Section: "log", Prefix: "log-"}, config.Use{Section: "tls", Prefix: "tls-"})
 	c.Flags().BoolVar(&leash, "leash", false, "end when standard input does: the parent is gone")
 	hide(c, "leash")
+	c.AddCommand(a.workerList())
 	return c
 }
 

@@ -41,6 +41,8 @@ func CheckAddress(hostport string) error {
 type Parts struct {
 	// Dispatcher is this process's gateway; it may be nil, and return nil.
 	Dispatcher func() *dispatch.Dispatcher
+	// Workers lists the fleet by id, as this process knows it.
+	Workers func() []Worker
 	// Ready, if not nil, has /livez, /readyz and /metrics served here, for a
 	// process without a client API that would. It says why the process cannot do
 	// its work, nil when it can.
@@ -59,6 +61,7 @@ func Handler(p Parts) http.Handler {
 	r.NotFound(openai.NotFound)
 	r.MethodNotAllowed(openai.MethodNotAllowed)
 	r.Get("/admin/explain/{id}", p.explain)
+	r.Get("/admin/workers", p.workers)
 	(&clusterAPI{cluster: p.Cluster, registry: p.Registry, about: p.About}).mount(r)
 	if p.Ready != nil {
 		mountStatus(r, p.Registry, p.Ready)

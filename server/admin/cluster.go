@@ -92,7 +92,8 @@ type ClusterStatus struct {
 // Member is one node.
 type Member struct {
 	ID       string   `json:"id"`
-	Voter    bool     `json:"voter"`
+	Planner  bool     `json:"planner"` // else a gateway
+	Voter    bool     `json:"voter"`   // a planner is once it has caught up
 	Leader   bool     `json:"leader"`
 	Address  string   `json:"address"`         // of its peer port
 	Admin    string   `json:"admin,omitempty"` // of its admin API, on its own machine

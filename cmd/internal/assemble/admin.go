@@ -67,6 +67,14 @@ func (s *adminServer) serve(p Process, parts admin.Parts) {
 	}()
 }
 
+// dispatcher is the process's gateway, nil before it has one.
+func (s *adminServer) dispatcher() *dispatch.Dispatcher {
+	if s == nil {
+		return nil
+	}
+	return s.gateway.Load()
+}
+
 // address is where the API answers; empty when there is none.
 func (s *adminServer) address() string {
 	if s == nil {

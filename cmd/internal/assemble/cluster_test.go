@@ -452,7 +452,7 @@ func TestWhatIsWrongWithACluster(t *testing.T) {
 		{"recovered", []raftstore.MemberStatus{node("a", true, true, 3)}, 3, "1 of 3 planners", ""},
 		{"content with one", []raftstore.MemberStatus{node("a", true, true, 3)}, 1, "", ""},
 		{"two", []raftstore.MemberStatus{node("a", true, true, 1), node("b", true, true, 0)}, 3, "", "2 planners survive no more failures than 1"},
-		{"a gateway", []raftstore.MemberStatus{node("a", true, true, 1), node("g", false, false, 0)}, 3, "gateway g is unwell: silent", ""},
+		{"a gateway", []raftstore.MemberStatus{node("a", true, true, 1), node("g", false, false, 0)}, 3, "g, which does not vote, is unwell: silent", ""},
 	} {
 		s := raftstore.ClusterStatus{ClusterID: "c", Leader: "a", PrefixLeader: "a", Healthy: true, Members: tt.members}
 		for _, m := range tt.members {

@@ -129,7 +129,7 @@ func (g *Gateway) startAdmin(ctx context.Context, p Process, addr string, f Flee
 		return err
 	}
 	g.admin.gateway.Store(g.dispatcher)
-	g.admin.serve(p, admin.Parts{})
+	g.admin.serve(p, admin.Parts{Workers: crew(p, f, g.admin.dispatcher)})
 	g.after = append(g.after, g.admin.close)
 	return nil
 }

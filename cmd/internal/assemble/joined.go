@@ -28,7 +28,7 @@ type replica struct {
 	// that one, after a fault, has not caught up again.
 	seen  atomic.Pointer[raftstore.Store]
 	admin *adminServer
-	link  *hub.Link
+	link  atomic.Pointer[hub.Link]   // nil before there is a gateway
 	table atomic.Pointer[load.Table] // of this process's gateway; nil before it has one
 	log   *slog.Logger
 	end   func() // stops keep and waits for it
@@ -61,7 +61,7 @@ func StartJoinedGateway(ctx context.Context, p Process, c *config.Config) (*Gate
 	}
 	r := &replica{node: node, admin: operators, log: p.Log, process: p, patience: strandedFor}
 	r.seen.Store(node.store())
-	operators.serve(p, admin.Parts{Cluster: operator{store: node.store}})
+	operators.serve(p, admin.Parts{Cluster: operator{store: node.store}, Workers: crew(p, r, operators.dispatcher)})
 	r.end = background(r.keep) //nolint:contextcheck // it outlives the start
 	g, err := StartGateway(ctx, p, c.Gateway, r)
 	if err != nil {
@@ -110,10 +110,10 @@ func (r *replica) View() *fleet.View { return r.seen.Load().View() }
 
 // Samples is what workers last said of themselves.
 func (r *replica) Samples() *fleet.Samples {
-	if r.link == nil {
-		return nil
+	if link := r.link.Load(); link != nil {
+		return link.Samples()
 	}
-	return r.link.Samples()
+	return nil
 }
 
 // Events is the index of what workers said they hold.
@@ -123,8 +123,9 @@ func (r *replica) ready() error { return r.seen.Load().Ready() }
 
 func (r *replica) share(p Process, table *load.Table) (link *hub.Link, err error) {
 	r.table.Store(table)
-	r.link, err = r.node.gatewayLoad(p, table, r.View, nil)
-	return r.link, err
+	link, err = r.node.gatewayLoad(p, table, r.View, nil)
+	r.link.Store(link)
+	return link, err
 }
 
 func (r *replica) operate(d *dispatch.Dispatcher) bool {

@@ -24,7 +24,7 @@ type operator struct {
 type told struct{ err, as error }
 
 // Error is the store's sentence.
-func (t *told) Error() string { return t.err.Error() }
+func (t *told) Error() string { return Plain(t.err.Error()) }
 
 // Unwrap is both names.
 func (t *told) Unwrap() []error { return []error{t.as, t.err} }
@@ -61,7 +61,7 @@ func (o operator) Status(ctx context.Context) admin.ClusterStatus {
 	}
 	// A node that is in no cluster yet is asked what it waits for.
 	if err := o.store().Ready(); err != nil && s.ClusterID == "" {
-		out.Healthy, out.Problems = false, append(out.Problems, err.Error())
+		out.Healthy, out.Problems = false, append(out.Problems, Plain(err.Error()))
 	}
 	return out
 }

@@ -38,12 +38,12 @@ func newestOf(s *raftstore.ClusterStatus) (e ends) {
 func memberOf(m *raftstore.MemberStatus, leader string, newest ends) admin.Member {
 	n := &m.Node
 	out := admin.Member{
-		ID: m.ID, Voter: m.Voter, Leader: m.ID == leader, Address: m.Addr, Admin: n.AdminAddr, Version: n.Version, MaxLevel: n.MaxLevel,
+		ID: m.ID, Planner: m.Voter || n.Voter, Voter: m.Voter, Leader: m.ID == leader, Address: m.Addr, Admin: n.AdminAddr, Version: n.Version, MaxLevel: n.MaxLevel,
 		Reached: m.Answered, Healthy: m.Healthy && n.NotReady == "" && n.Fault == "", NotReady: n.NotReady,
 	}
 	for _, why := range []string{m.Error, n.Fault, n.NotReady, m.Reason} {
 		if why != "" {
-			out.Problems = append(out.Problems, why)
+			out.Problems = append(out.Problems, Plain(why))
 			break // the first explains the others
 		}
 	}
@@ -85,7 +85,7 @@ func problemsOf(s *raftstore.ClusterStatus, members []admin.Member, atLeast int)
 		case m.Voter:
 			unwell++
 		default:
-			out = append(out, fmt.Sprintf("gateway %s is unwell: %s", m.ID, strings.Join(m.Problems, "; ")))
+			out = append(out, fmt.Sprintf("%s, which does not vote, is unwell: %s", m.ID, strings.Join(m.Problems, "; ")))
 		}
 	}
 	switch {

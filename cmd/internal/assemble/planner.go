@@ -55,7 +55,7 @@ func StartPlanner(ctx context.Context, p Process, c config.Planner, security con
 	if err != nil {
 		return nil, fmt.Errorf("planner.data-dir: %w", err)
 	}
-	out := &Planner{store: store}
+	out := &Planner{store: store, leases: leasesOf(c)}
 	if err := out.start(ctx, p, c, security); err != nil {
 		return nil, errors.Join(err, out.Close(ctx))
 	}
@@ -77,8 +77,11 @@ func StartVoter(ctx context.Context, p Process, c *config.Config) (*Planner, err
 		operators.close()
 		return nil, err
 	}
-	out := &Planner{store: node.store(), node: node, admin: operators, leader: &leaderControl{store: node.store(), port: node.port}}
-	parts := admin.Parts{Cluster: operator{node.store, c.Planner.DataDir}}
+	out := &Planner{
+		store: node.store(), node: node, admin: operators, leader: &leaderControl{store: node.store(), port: node.port},
+		leases: leasesOf(c.Planner),
+	}
+	parts := admin.Parts{Cluster: operator{node.store, c.Planner.DataDir}, Workers: crew(p, out, operators.dispatcher)}
 	if !c.Planner.Gateway {
 		parts.Ready = out.ready
 	}
@@ -92,12 +95,15 @@ func StartVoter(ctx context.Context, p Process, c *config.Config) (*Planner, err
 	return out, nil
 }
 
+func leasesOf(c config.Planner) *lead.Leases {
+	return lead.NewLeases(lead.Config{TTL: c.LeaseTTL, RenewEvery: c.LeaseTTL / 3})
+}
+
 // start serves workers and begins the leader's duties.
 func (p *Planner) start(ctx context.Context, process Process, c config.Planner, security config.TLS) error {
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	p.cancel, p.failed = cancel, make(chan error, 4)
 	p.log = process.Log.Info
-	p.leases = lead.NewLeases(lead.Config{TTL: c.LeaseTTL, RenewEvery: c.LeaseTTL / 3})
 	tlsConfig, err := mutualTLS(security)
 	if err != nil {
 		return err
@@ -193,6 +199,13 @@ func (p *Planner) lead(ctx context.Context) error {
 		return nil
 	}
 }
+
+// WaitReady returns when the planner is in a cluster and has caught up with it, or
+// with ctx's error or its fault.
+func (p *Planner) WaitReady(ctx context.Context) error { return p.store.WaitReady(ctx) }
+
+// ClusterID names the planner's cluster; empty while it is in none.
+func (p *Planner) ClusterID() string { return p.store.ClusterID() }
 
 // Addr is where workers register, host:port.
 func (p *Planner) Addr() string { return p.addr }

@@ -93,6 +93,13 @@ func (g *groups) changer(which peer.Group) changer {
 	return g.core
 }
 
+func (s *Store) bell(which peer.Group) *bell {
+	if which == peer.Group_GROUP_PREFIX {
+		return &s.bells.prefix
+	}
+	return &s.bells.core
+}
+
 // handOverFrom gives up a leadership. A single voter has nobody to give it to.
 func handOverFrom(ctx context.Context, l changer) error {
 	_, members := l.Members()
@@ -123,12 +130,8 @@ func (s *Store) change(ctx context.Context, req *peer.ChangeRequest) error {
 	if s.net == nil {
 		return fmt.Errorf("%w: this planner has no port for peers", ErrRefused)
 	}
-	leadership := &s.bells.core
-	if req.GetGroup() == peer.Group_GROUP_PREFIX {
-		leadership = &s.bells.prefix
-	}
 	l := g.changer(req.GetGroup())
-	return s.persist(ctx, leadership, func(ctx context.Context) error {
+	return s.persist(ctx, l, s.bell(req.GetGroup()), func(ctx context.Context) error {
 		if l.Leading() {
 			return s.changeHere(ctx, s.cfg.NodeID, req)
 		}
@@ -165,7 +168,7 @@ func (s *Store) changeHere(ctx context.Context, caller string, req *peer.ChangeR
 		return s.notInCluster()
 	}
 	l := g.changer(req.GetGroup())
-	if !l.Leading() {
+	if !s.awaitLead(ctx, l, s.bell(req.GetGroup())) {
 		return ErrNotLeader
 	}
 	switch c := req.GetChange().(type) {

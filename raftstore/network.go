@@ -257,7 +257,7 @@ func (s *Store) hear(answers []answer) (hints map[string]string) {
 
 // strangers tells of a round what answered of another cluster, and whether anybody
 // of this one's did.
-func (s *Store) strangers(answers []answer) (foreign error, ours bool) { //nolint:revive // the error is what is told, not what went wrong
+func (s *Store) strangers(answers []answer) (foreign error, ours bool) {
 	for _, a := range answers {
 		n := a.resp.GetNode()
 		if errors.Is(a.err, ErrOtherCluster) {

@@ -232,9 +232,10 @@ func (s *Store) nameCluster(ctx context.Context) error {
 	return res.Err()
 }
 
-// watchLeaders rings a group's bell when its leadership has changed. The library
-// tells changes as they happen, but to one reader that must never be late;
-// looking is cheaper.
+// lookEvery is how often leadership is looked at though no change was told.
+const lookEvery = 100 * time.Millisecond
+
+// watchLeaders rings a group's bell when its leadership has changed.
 func (s *Store) watchLeaders(g *groups) {
 	type word struct {
 		leader string
@@ -247,7 +248,7 @@ func (s *Store) watchLeaders(g *groups) {
 		return w
 	}
 	var core, pre word
-	tick := time.NewTicker(10 * time.Millisecond)
+	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
 		if now := look(g.core); now != core {
@@ -259,6 +260,8 @@ func (s *Store) watchLeaders(g *groups) {
 			s.bells.prefix.ring()
 		}
 		select {
+		case <-g.core.Changes():
+		case <-g.prefix.Changes():
 		case <-tick.C:
 		case <-s.ctx.Done():
 			return

@@ -16,8 +16,9 @@ import (
 const (
 	// longestCall bounds calls whose context has no deadline.
 	longestCall = 10 * time.Second
-	// retryPause is the wait before a proposal is tried again when no change of
-	// leadership is noticed.
+	// firstRetry, doubled each time up to retryPause, is the wait before a proposal
+	// is tried again when no change of leadership is noticed.
+	firstRetry = 5 * time.Millisecond
 	retryPause = 50 * time.Millisecond
 	// frameTry bounds one try of an entry of frames.
 	frameTry = 2 * time.Second
@@ -49,7 +50,7 @@ func (s *Store) ProposeAs(ctx context.Context, id planner.RequestID, cmd planner
 	// Whatever was applied here was applied before the first attempt.
 	since, tried := g.core.Applied(), false
 	var res planner.Result
-	err = s.persist(ctx, &s.bells.core, func(ctx context.Context) error {
+	err = s.persist(ctx, g.core, &s.bells.core, func(ctx context.Context) error {
 		var err error
 		first := uint64(0)
 		if tried {
@@ -105,18 +106,19 @@ func (s *Store) leaderClient(ctx context.Context, id, addr string) (peer.PeerCli
 	return client, nil
 }
 
-// persist tries again while a leader may yet come, or the outcome is not known,
-// until ctx ends. An attempt is given up when leadership changes: a leader that
-// is gone may keep it waiting for long. Repeating must be harmless.
-func (s *Store) persist(ctx context.Context, leadership *bell, attempt func(context.Context) error) error {
+// persist tries again while a leader of the group may yet come, or the outcome is
+// not known, until ctx ends. An attempt is given up when somebody else leads: a
+// leader that is gone may keep it waiting for long. Repeating must be harmless.
+func (s *Store) persist(ctx context.Context, l leader, bell *bell, attempt func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, longestCall)
 	defer cancel()
+	pause := firstRetry
 	for doubt := error(nil); ; {
-		changed := leadership.next()
+		changed := bell.next()
 		if s.ended() {
 			return errors.Join(doubt, ErrClosed, s.Fault())
 		}
-		err := s.attempt(ctx, changed, attempt)
+		err := s.attempt(ctx, l, bell, attempt)
 		switch {
 		case err == nil:
 			return nil
@@ -125,11 +127,15 @@ func (s *Store) persist(ctx context.Context, leadership *bell, attempt func(cont
 		case !passes(err):
 			return errors.Join(doubt, err)
 		}
+		timer := time.NewTimer(pause)
 		select {
 		case <-changed:
-		case <-time.After(retryPause):
+			pause = firstRetry
+		case <-timer.C:
+			pause = min(2*pause, retryPause)
 		case <-ctx.Done():
 		}
+		timer.Stop()
 		if ctx.Err() != nil {
 			return givenUp(ctx, doubt, err)
 		}
@@ -163,28 +169,72 @@ func givenUp(ctx context.Context, doubt, last error) error {
 	return fmt.Errorf("%w: %w: %w", ErrNoLeader, last, ctx.Err())
 }
 
-// attempt runs one attempt, which ends soon after leadership has changed.
-func (s *Store) attempt(ctx context.Context, changed <-chan struct{}, attempt func(context.Context) error) error {
+// attempt runs one attempt. It ends when another leads than did when it began, or,
+// a little later, when the same one leads anew.
+func (s *Store) attempt(ctx context.Context, l leader, bell *bell, attempt func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
+	changed := bell.next()
+	asked, _, term := l.Leader()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		select {
-		case <-ctx.Done():
-			return
-		case <-changed:
-		}
-		// The new leader may be the one that is asked.
-		timer := time.NewTimer(retryPause)
-		defer timer.Stop()
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-			cancel()
+		defer cancel()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+			}
+			changed = bell.next()
+			switch now, _, since := l.Leader(); {
+			case now == "", now == asked && since == term: // there is nobody else to be asked
+			case now == asked:
+				timer := time.NewTimer(retryPause)
+				defer timer.Stop()
+				select {
+				case <-ctx.Done():
+				case <-timer.C:
+				}
+				return
+			default:
+				return
+			}
 		}
 	}()
 	defer func() { cancel(); <-done }()
 	return attempt(ctx)
+}
+
+// leadTime is how long a caller is kept until this node leads.
+const leadTime = time.Second
+
+// awaitLead waits, for leadTime at most, while this node is the leader by Raft and has not applied yet
+// what was committed before its term: whoever asks it then has come a moment too
+// early, and would come back late. It reports whether this node leads.
+func (s *Store) awaitLead(ctx context.Context, l changer, bell *bell) bool {
+	if l.Leading() {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, leadTime)
+	defer cancel()
+	for {
+		changed := bell.next()
+		if l.Leading() {
+			return true
+		}
+		if l.Status().State != stateLeader {
+			return false
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		case <-s.faulted:
+			return false
+		case <-s.ctx.Done():
+			return false
+		}
+	}
 }
 
 // ProposeFrame brings a frame into force, from any node, and says what became of
@@ -214,7 +264,7 @@ func (s *Store) submitFrames(g *groups) prefixlog.Submit {
 			wait, _ = here(ctx, entry) // what is refused here is tried again below
 		}
 		return func(ctx context.Context) (outcomes []prefix.Outcome, err error) {
-			err = s.persist(ctx, &s.bells.prefix, func(ctx context.Context) error {
+			err = s.persist(ctx, g.prefix, &s.bells.prefix, func(ctx context.Context) error {
 				if wait != nil {
 					outcomes, err = wait(ctx)
 					wait = nil

@@ -80,17 +80,13 @@ func (g *groups) of(which peer.Group) waiter {
 
 // catchUpOnce asks the leader how far a reader has to wait, and waits.
 func (s *Store) catchUpOnce(ctx context.Context, g *groups, which peer.Group, unverified bool) error {
-	leadership := &s.bells.core
-	if which == peer.Group_GROUP_PREFIX {
-		leadership = &s.bells.prefix
-	}
-	var index uint64
-	err := s.persist(ctx, leadership, func(ctx context.Context) (err error) {
-		index, err = s.readIndexOnce(ctx, g.of(which), which, unverified)
+	l, index := g.of(which), uint64(0)
+	err := s.persist(ctx, l, s.bell(which), func(ctx context.Context) (err error) {
+		index, err = s.readIndexOnce(ctx, l, which, unverified)
 		return err
 	})
 	if err == nil {
-		err = g.of(which).WaitApplied(ctx, index)
+		err = l.WaitApplied(ctx, index)
 	}
 	if errors.Is(err, group.ErrClosed) && s.Fault() != nil {
 		err = fmt.Errorf("%w: %w", ErrClosed, s.Fault())

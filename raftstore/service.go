@@ -158,7 +158,7 @@ func (v service) Propose(ctx context.Context, req *peer.ProposeRequest) (*peer.P
 	case peer.Group_GROUP_CORE:
 		result, err = v.store.proposeHere(ctx, g, req)
 	case peer.Group_GROUP_PREFIX:
-		result, err = proposeFramesHere(ctx, g, req)
+		result, err = v.store.proposeFramesHere(ctx, g, req)
 	case peer.Group_GROUP_UNSPECIFIED:
 		err = fmt.Errorf("%w: group %v", planner.ErrInvalid, req.GetGroup())
 	}
@@ -169,8 +169,8 @@ func (v service) Propose(ctx context.Context, req *peer.ProposeRequest) (*peer.P
 }
 
 func (s *Store) proposeHere(ctx context.Context, g *groups, req *peer.ProposeRequest) ([]byte, error) {
-	_, _, term := g.core.Leader()
-	if !g.core.Leading() || term < req.GetTerm() {
+	leads := s.awaitLead(ctx, g.core, &s.bells.core)
+	if _, _, term := g.core.Leader(); !leads || term < req.GetTerm() {
 		return nil, ErrNotLeader
 	}
 	if err := remembered(g.core.Status().Last, req.GetSince()); err != nil {
@@ -186,9 +186,9 @@ func (s *Store) proposeHere(ctx context.Context, g *groups, req *peer.ProposeReq
 	return planner.AppendResult(nil, res), nil
 }
 
-func proposeFramesHere(ctx context.Context, g *groups, req *peer.ProposeRequest) ([]byte, error) {
-	_, _, term := g.prefix.Leader()
-	if !g.prefix.Leading() || term < req.GetTerm() {
+func (s *Store) proposeFramesHere(ctx context.Context, g *groups, req *peer.ProposeRequest) ([]byte, error) {
+	leads := s.awaitLead(ctx, g.prefix, &s.bells.prefix)
+	if _, _, term := g.prefix.Leader(); !leads || term < req.GetTerm() {
 		return nil, ErrNotLeader
 	}
 	if _, err := prefixlog.Check(req.GetEntry()); err != nil {
@@ -269,6 +269,7 @@ func (v service) ReadIndex(ctx context.Context, req *peer.ReadIndexRequest) (*pe
 	if g == nil {
 		return &peer.ReadIndexResponse{Verdict: peer.Verdict_VERDICT_NOT_LEADER, Detail: "in no cluster yet"}, nil
 	}
+	v.store.awaitLead(ctx, g.changer(req.GetGroup()), v.store.bell(req.GetGroup()))
 	index, err := readIndexOf(ctx, g.of(req.GetGroup()), req)
 	if err != nil {
 		return &peer.ReadIndexResponse{Verdict: verdictOf(err), Detail: err.Error()}, nil

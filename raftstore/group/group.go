@@ -154,6 +154,7 @@ type Group[R any] struct {
 	membersIndex atomic.Uint64
 	leading      atomic.Bool
 	ledTerm      atomic.Uint64 // in which an entry of ours was committed
+	rung         chan struct{} // see Changes
 	changes      chan bool     // latest word of the library about leadership
 	gained       chan bool     // the same, behind the goroutine that always drains it
 
@@ -180,6 +181,7 @@ func Open[R any](ctx context.Context, cfg Config, fsm FSM[R]) (*Group[R], error)
 		cfg: cfg, log: cfg.Logger.With("group", cfg.Name),
 		slots:   make(chan struct{}, maxInFlight),
 		changes: make(chan bool, 1), gained: make(chan bool, 1),
+		rung:      make(chan struct{}, 1),
 		faulted:   make(chan struct{}),
 		ended:     make(chan struct{}),
 		restoring: make(chan struct{}, 1),
@@ -196,6 +198,7 @@ func Open[R any](ctx context.Context, cfg Config, fsm FSM[R]) (*Group[R], error)
 		return nil, errors.Join(err, g.trans.Close(), g.store.Close())
 	}
 	g.trans.Watch(g.raft)
+	g.listen()
 	g.adjust(g.raft.GetConfiguration().Configuration())
 	g.tasks.Go(g.drainNotify)
 	g.tasks.Go(g.lead)

@@ -4,7 +4,32 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/hashicorp/raft"
 )
+
+// Changes has a value when the leader, as this node knows it, the term or Leading
+// may have changed since the last one was taken. It is for one reader.
+func (g *Group[R]) Changes() <-chan struct{} { return g.rung }
+
+// ring never blocks: the library calls it from its main loop.
+func (g *Group[R]) ring() {
+	select {
+	case g.rung <- struct{}{}:
+	default:
+	}
+}
+
+// listen rings at each change that the library tells of.
+func (g *Group[R]) listen() {
+	g.raft.RegisterObserver(raft.NewObserver(nil, false, func(o *raft.Observation) bool {
+		switch o.Data.(type) {
+		case raft.LeaderObservation, raft.RaftState:
+			g.ring()
+		}
+		return false // was taken care of
+	}))
+}
 
 // drainNotify always has a hand free for the library's word on leadership. The
 // library blocks its main loop on that channel, so nothing else may happen
@@ -67,11 +92,13 @@ func (g *Group[R]) establish() (again bool) {
 		case <-ready:
 			ready = nil
 			g.leading.Store(true)
+			g.ring()
 			g.metrics.leader.Set(1)
 			g.log.Info("leading", "term", g.raft.CurrentTerm())
 		case led := <-g.gained:
 			// A gain after a loss that was overwritten is a new term all the same.
 			g.leading.Store(false)
+			g.ring()
 			g.tellLoss(term)
 			return led
 		case <-g.faulted:
@@ -99,7 +126,7 @@ func (g *Group[R]) tellLoss(term uint64) {
 
 // prepare applies what is committed and runs OnLead until it succeeds.
 func (g *Group[R]) prepare(ctx context.Context, ready chan<- struct{}) {
-	pause := 50 * time.Millisecond
+	pause, last := 50*time.Millisecond, ""
 	for {
 		err := g.prepareOnce(ctx)
 		if err == nil {
@@ -109,7 +136,10 @@ func (g *Group[R]) prepare(ctx context.Context, ready chan<- struct{}) {
 		if ctx.Err() != nil {
 			return
 		}
-		g.log.Warn("leadership not established yet", "error", err)
+		if text := err.Error(); text != last { // a full disk may be so for long
+			g.log.Warn("leadership not established yet", "error", err)
+			last = text
+		}
 		select {
 		case <-ctx.Done():
 			return

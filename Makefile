@@ -74,7 +74,7 @@ fuzz: ## run each fuzz target for FUZZTIME
 	@grep -rHoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sed -E 's|^\./(.*)/[^/]+:func (.*)$$|\1 \2|' | sort -u | \
 	while read -r dir target; do \
 		echo "fuzz $$dir $$target"; \
-		go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "./$$dir"; \
+		go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "./$$dir"; \
 	done
 
 # What is missing here (a toolchain, a registry) is skipped and said so.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -66,7 +67,7 @@ func raftRows(r *quorum.Result) [][]string {
 		{"wait of a write during a handover, longest", milliseconds(r.TransferMaxMS)},
 		{"commit of 100 bytes, one in flight, p50", milliseconds(r.CommitP50MS)},
 		{"commit of 100 bytes, one in flight, p99", milliseconds(r.CommitP99MS)},
-		{"acknowledged writes lost", fmt.Sprint(r.Lost)},
+		{"acknowledged writes lost", strconv.Itoa(r.Lost)},
 	}
 	if r.EtcdP50MS > 0 {
 		rows = append(rows, []string{"etcd's commit, p50", milliseconds(r.EtcdP50MS)}, []string{"commit over etcd's", fmt.Sprintf("%.2f", r.EtcdRatio)})

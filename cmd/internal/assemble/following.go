@@ -34,7 +34,7 @@ var errFoundedAnew = errors.New("the planners that answer are of another cluster
 // the view of the old serves until the new one can take over: requests must not
 // notice.
 func (r *replica) keep(ctx context.Context) {
-	r.show(r.seen.Load())
+	r.show(r.seen.Load()) //nolint:contextcheck // hide ends it
 	defer func() { r.hide() }()
 	for pause := firstReplacement; ; pause = min(2*pause, longestReplacement) {
 		began := time.Now()
@@ -88,7 +88,7 @@ func (r *replica) follow(ctx context.Context) error {
 				complete = time.Now()
 			}
 			if arrived = r.worthy(store, complete); arrived {
-				r.take(store)
+				r.take(store) //nolint:contextcheck // hide ends what it shows
 			}
 		}
 		if since, why := store.Stranded(); why != nil && time.Since(since) > r.patience {

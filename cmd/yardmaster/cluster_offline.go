@@ -83,7 +83,10 @@ majority of the planners is gone for good. While a majority can still be started
 start it instead: nothing is lost then.
 
 What only the lost planners had is lost, and what was written on this one and never
-agreed on comes into force. Do this on one planner only:
+agreed on comes into force. The cluster goes on under a new id: planners that are not
+part of the recovery, and come back with what they had, cannot take it over; they stop
+as soon as they reach it, and say so. Gateways follow by themselves. Do this on one
+planner only:
 
   1  stop all planners that are left; gateways go on serving
   2  look at each folder with --dry-run, and take the planner with the highest
@@ -92,7 +95,7 @@ agreed on comes into force. Do this on one planner only:
   4  start others with empty data folders and --join; they come in by themselves
 
 To go on with several planners at once, name all with --voter, and run the same
-command on the folder of each.`,
+command on the folder of each: the new id follows from the old one and the voters.`,
 		Example: `  yardmaster cluster recover --data-dir /var/lib/yardmaster --dry-run
   yardmaster cluster recover --data-dir /var/lib/yardmaster --yes
   yardmaster cluster recover --data-dir state --voter planner-0=10.0.0.1:8092 --voter planner-3=10.0.0.4:8092 --yes`,
@@ -169,7 +172,7 @@ func (a *app) printRecovery(out *output, r *raftstore.Recovery) error {
 	}
 	voters := named(r.Voters)
 	if r.Done {
-		fmt.Fprintf(a.out, "from now on: %s; start it, and the others with empty data folders and --join\n", voters)
+		fmt.Fprintf(a.out, "from now on: %s, as cluster %s; start it, and the others with empty data folders and --join\n", voters, r.NewClusterID)
 		return nil
 	}
 	fmt.Fprintf(a.out, "nothing was changed; with --yes the planners would be: %s\n", voters)

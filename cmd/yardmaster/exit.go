@@ -94,6 +94,8 @@ func advice(err error) string {
 		return "a planner runs on that folder: stop it first, or use another folder"
 	case errors.Is(err, raftstore.ErrOtherNode):
 		return "start it with the --id that the folder has, or with another --data-dir"
+	case errors.Is(err, raftstore.ErrRecovered):
+		return "" // it says so itself
 	case errors.Is(err, raftstore.ErrOtherCluster):
 		return "it belongs to another cluster: use another --data-dir, or that cluster's token and addresses"
 	case errors.Is(err, raftstore.ErrNewerFormat):

@@ -27,7 +27,7 @@ disaggregation.
 
 SIGTERM drains: /readyz fails, running requests finish, the gateway leaves the
 cluster. A second signal ends it at once.`,
-		Example: `  yardmaster gateway --join 10.0.0.1:8092,10.0.0.2:8092 --token-file cluster.token --listen :8080
+		Example: `  yardmaster gateway --join 10.0.0.1:8092,10.0.0.2:8092 --token-file cluster.token --peer-listen 10.0.0.9:0 --listen 10.0.0.9:8080
   yardmaster gateway --engine http://10.0.0.1:8000 --engine http://10.0.0.2:8000 --listen :8080`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -23,13 +23,15 @@ clients from the same process. With --gateway=false it serves no clients, and
 A planner without --join is a cluster of one, which others can join later: they
 need a copy of its token file, cluster.token in the data folder, and its address:
 
-  yardmaster planner --id planner-1 --data-dir state --token-file cluster.token --join 10.0.0.1:8092
+  yardmaster planner --id planner-1 --data-dir state --token-file cluster.token --join 10.0.0.1:8092 \
+    --peer-listen 10.0.0.2:8092 --listen 10.0.0.2:8090 --tls-plaintext --gateway=false
 
 Three planners found a cluster together when all are started alike, in any order,
 with one token file (yardmaster cluster token new makes it):
 
   yardmaster planner --id planner-0 --data-dir state --token-file cluster.token \
-    --bootstrap-expect 3 --join 10.0.0.1:8092,10.0.0.2:8092,10.0.0.3:8092 --peer-listen 10.0.0.1:8092
+    --bootstrap-expect 3 --join 10.0.0.1:8092,10.0.0.2:8092,10.0.0.3:8092 --peer-listen 10.0.0.1:8092 \
+    --listen 10.0.0.1:8090 --tls-plaintext --gateway=false
 
 A planner that was a member finds the others again by its data folder.
 
@@ -37,7 +39,7 @@ SIGTERM drains: /readyz fails, running requests finish, leadership is handed on.
 second signal ends it at once.`,
 		Example: `  yardmaster planner --data-dir /var/lib/yardmaster
   yardmaster planner --data-dir state --gateway-listen :8080 --tls-cert p.pem --tls-key p.key --tls-ca ca.pem --listen :8090
-  yardmaster planner --id planner-1 --data-dir state --token-file cluster.token --join 10.0.0.1:8092`,
+  yardmaster planner --id planner-1 --data-dir state --token-file cluster.token --join 10.0.0.1:8092 --peer-listen 10.0.0.2:8092 --listen 10.0.0.2:8090 --tls-plaintext --gateway=false`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			e, err := a.load(flags)

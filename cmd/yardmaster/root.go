@@ -97,7 +97,7 @@ worker computes which phase of each request and moves the KV cache between them.
 
 Exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 not found,
 4 unreachable, 5 partly done, 130 interrupted.`,
-		Example:       "  yardmaster dev\n  yardmaster planner --data-dir /var/lib/yardmaster\n  yardmaster worker --role decode --planner 10.0.0.1:8090",
+		Example:       "  yardmaster dev\n  yardmaster planner --data-dir /var/lib/yardmaster\n  yardmaster worker --role decode",
 		Version:       a.versionLine(),
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -20,12 +20,14 @@ func (a *app) workerCommand() *cobra.Command {
 		Short: "Host an engine and serve it to the fleet",
 		Long: `Host an engine, register it with a planner, and compute what gateways send.
 Give several planners of one cluster to --planner: any of them will do, and one
-that is gone is passed over.
+that is gone is passed over. On a machine of its own it needs a --listen and a
+--transfer that the others reach, and either certificates (--tls-cert and so on, with
+--plain-api) or, on a network that is trusted, --tls-plaintext.
 
 SIGTERM drains: the worker takes nothing new, finishes what it has and leaves.
 A second signal ends it at once.`,
-		Example: `  yardmaster worker --role prefill --model smollm2 --planner 10.0.0.1:8090
-  yardmaster worker --role decode --planner 10.0.0.1:8090,10.0.0.2:8090,10.0.0.3:8090
+		Example: `  yardmaster worker --id prefill-0 --role prefill --model smollm2
+  yardmaster worker --id decode-0 --role decode --planner 10.0.0.1:8090,10.0.0.2:8090,10.0.0.3:8090 --listen 10.0.0.11:8000 --transfer 10.0.0.11:8001 --tls-plaintext
   yardmaster worker --role decode --model models/llama.gguf --threads 8
   yardmaster worker --engine scripted --script faults.yaml --planner ""`,
 		Args: cobra.NoArgs,

@@ -211,3 +211,18 @@ func TestForeignRequests(t *testing.T) {
 		t.Errorf("%d foreign requests of a worker that nobody hears", s.Foreign())
 	}
 }
+
+// Views of another history begin with low indices. After Restart they count.
+func TestRestart(t *testing.T) {
+	table := NewTable(&measure.Registry{})
+	old := view(900, Key{"a", 800})
+	table.Columns(old)
+	anew := view(5, Key{"a", 4})
+	if table.Columns(anew); table.current.Load().View != old {
+		t.Error("an older view of the same history counts")
+	}
+	table.Restart()
+	if table.Columns(anew); table.current.Load().View != anew || len(table.slots) != 1 {
+		t.Errorf("after a restart: %d slots", len(table.slots))
+	}
+}

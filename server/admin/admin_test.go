@@ -106,3 +106,26 @@ func TestCheckAddress(t *testing.T) {
 		t.Error("an address without a port")
 	}
 }
+
+func TestWorkers(t *testing.T) {
+	inFlight := int64(0)
+	h := Handler(Parts{Workers: func() []Worker {
+		return []Worker{{ID: "w0", Epoch: 7, Role: "decode", Engine: "cpu", Models: []string{"m"}, URL: "http://w", InFlight: &inFlight}}
+	}})
+	ask := func(h http.Handler) (int, string) {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1/admin/workers", http.NoBody)
+		h.ServeHTTP(w, r)
+		return w.Code, strings.TrimSpace(w.Body.String())
+	}
+	want := `{"workers":[{"id":"w0","epoch":7,"role":"decode","engine":"cpu","models":["m"],"url":"http://w","draining":false,"in_flight":0}]}`
+	if code, body := ask(h); code != http.StatusOK || body != want {
+		t.Errorf("%d %s", code, body)
+	}
+	if code, body := ask(Handler(Parts{Workers: func() []Worker { return nil }})); code != http.StatusOK || body != `{"workers":[]}` {
+		t.Errorf("without any: %d %s", code, body)
+	}
+	if code, body := ask(Handler(Parts{})); code != http.StatusNotFound || !strings.Contains(body, "no_fleet") {
+		t.Errorf("without a fleet: %d %s", code, body)
+	}
+}

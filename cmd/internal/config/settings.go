@@ -184,7 +184,7 @@ func (c *Config) table() []setting {
 		{"tls.ca", path(&c.TLS.CA), "", "authority that planners' and workers' certificates must come from, a PEM file"},
 		{"tls.plaintext", boolean(&c.TLS.Plaintext), "false", "do without TLS beyond loopback, on a network that is trusted"},
 
-		{"gateway.id", nodeName(&c.Gateway.ID, true), "", "name of this gateway in the cluster, kept across restarts; the default is made of its address"},
+		{"gateway.id", nodeName(&c.Gateway.ID, true), "", "name of this gateway in the cluster, the default is made of its address; six letters are put at its end that are new at each start, unless cluster.peer-cert names it"},
 		{"gateway.listen", address(&c.Gateway.Listen, false), "127.0.0.1:8080", "address of the client API"},
 		{"gateway.admin", loopback(&c.Gateway.Admin), DefaultAdmin, "loopback address of the admin API, which explains placements and operates the cluster, and of a planner's probes and metrics if it has no gateway; empty serves none; several nodes on one machine need one each"},
 		{"gateway.engine", urls(&c.Gateway.Engines), "", "engines to serve without planners, by URL; a /v1 at its end is left out"},
@@ -220,7 +220,7 @@ func (c *Config) table() []setting {
 		{"planner.lease-ttl", duration(&c.Planner.LeaseTTL, 100*time.Millisecond, time.Hour), "3s", "silence after which a worker is taken for dead"},
 		{"planner.gateway", boolean(&c.Planner.Gateway), "true", "serve clients from this process too"},
 
-		{"cluster.join", addresses(&c.Cluster.Join), "", "peer addresses of some members of the cluster, to find it by; a planner without any founds one alone"},
+		{"cluster.join", addresses(&c.Cluster.Join), "", "peer addresses of some members of the cluster, to find it by; a planner without any founds one alone, one with some does not"},
 		{"cluster.peer-listen", address(&c.Cluster.PeerListen, true), "", "address of the peer port, the one TLS port on which members talk; the default is " + DefaultPeer + " for planners, any port of 127.0.0.1 for gateways"},
 		{"cluster.peer-advertise", advertise(&c.Cluster.PeerAdvertise), "", "host, or host:port, that other members reach the peer port by; the default is the listen address"},
 		{"cluster.bootstrap-expect", integer(&c.Cluster.BootstrapExpect, 1, 9), "1", "planners that found the cluster together, an odd number, each started with the same; with cluster.join, 1 only joins a cluster that exists"},
@@ -228,7 +228,7 @@ func (c *Config) table() []setting {
 		{"cluster.peer-cert", path(&c.Cluster.PeerCert), "", "certificate of this node on the peer port instead of a token, its DNS name the node's id, a PEM file"},
 		{"cluster.peer-key", path(&c.Cluster.PeerKey), "", "key of that certificate, a PEM file"},
 		{"cluster.peer-ca", path(&c.Cluster.PeerCA), "", "authority that members' certificates must come from, a PEM file"},
-		{"cluster.raft-multiplier", integer(&c.Cluster.RaftMultiplier, 1, 10), "1", "factor on Raft's timers (300 ms to miss a leader) for slow machines and networks; the same on all planners"},
+		{"cluster.raft-multiplier", integer(&c.Cluster.RaftMultiplier, 1, 10), "1", "factor on Raft's timers (300 ms to miss a leader) for slow machines and networks; the same on all planners and gateways"},
 		{"cluster.reap-after", duration(&c.Cluster.ReapAfter, time.Second, day), "1m0s", "silence after which a gateway is no longer a member"},
 
 		{"worker.id", text(&c.Worker.ID), "", "name of this worker, kept across restarts; the default is its role, its host unless that is loopback, and its port, so that with port 0 each start is a new worker"},

@@ -277,6 +277,10 @@ func (e *encoder) quoteFrom(at int) {
 	default:
 		text := string(raw)
 		e.b = e.b[:at]
+		if e.json {
+			e.marshal(text) // slog leaves such values to that, which escapes \b and \f otherwise
+			return
+		}
 		e.text(text)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math/big"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -44,6 +45,15 @@ type described struct{ text string }
 func (d described) AppendText(b []byte) ([]byte, error)   { return append(b, d.text...), nil }
 func (d described) MarshalText() (text []byte, err error) { return []byte(d.text), nil }
 
+// shown reports whether anything of an attribute gets into a line. After a group of
+// which nothing does, slog's own text handler goes on under the group's name.
+func shown(a slog.Attr) bool {
+	if a.Value.Kind() == slog.KindGroup {
+		return slices.ContainsFunc(a.Value.Group(), shown)
+	}
+	return !a.Equal(slog.Attr{})
+}
+
 func TestEqualsSlog(t *testing.T) {
 	words := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{
 		"", "plain", "two words", "a=b", `back\slash`, `quo"te`, "line\nbreak", "tab\t", "\x00\x7f\b\f", "é", "\u2028\u2029", "\xff\xfe", "\u00a0", "a, b; c=d",
@@ -68,7 +78,9 @@ func TestEqualsSlog(t *testing.T) {
 				{},
 			}
 			if depth > 0 {
-				all = append(all, slog.GroupValue(rapid.SliceOfN(attr(depth-1), 0, 3).Draw(t, "group")...))
+				if group := rapid.SliceOfN(attr(depth-1), 0, 3).Draw(t, "group"); len(group) == 0 || slices.ContainsFunc(group, shown) {
+					all = append(all, slog.GroupValue(group...))
+				}
 			}
 			return rapid.SampledFrom(all).Draw(t, "which")
 		})
@@ -102,6 +114,23 @@ func TestEqualsSlog(t *testing.T) {
 			t.Errorf("differs from slog's (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// What slog leaves to encoding/json is escaped by other rules than its strings.
+func TestEscapes(t *testing.T) {
+	for _, text := range []string{"\b\f", "\x00\x1f\x7f", "\u2028\xff<&>", "a\"\\\n\r\t"} {
+		var ours, theirs bytes.Buffer
+		h := New(&ours, Options{JSON: true})
+		r := slog.NewRecord(time.Unix(1, 0).UTC(), slog.LevelInfo, text, 0)
+		r.AddAttrs(slog.String(text, text), slog.Any("described", described{text}), slog.Any("error", errors.New(text)), slog.Any("map", map[string]string{text: text}))
+		_, _ = h.Handle(t.Context(), r), reference(&theirs, true).Handle(t.Context(), r)
+		if err := h.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(theirs.String(), ours.String()); diff != "" {
+			t.Errorf("%q differs from slog's (-want +got):\n%s", text, diff)
+		}
+	}
 }
 
 func TestSlogtest(t *testing.T) {

@@ -185,7 +185,7 @@ func TestRecover(t *testing.T) {
 	y.ready(last)
 	y.members(last, "n3+")
 	propose(t, last, "w2")
-	if last.ClusterID() != cluster || last.View().Find("w1") < 0 || !y.attached(last, "w1") {
+	if last.ClusterID() == cluster || last.View().Find("w1") < 0 || !y.attached(last, "w1") {
 		t.Errorf("after the recovery: %+v", last.View().Workers)
 	}
 	nodes[0].cfg.Join, nodes[0].cfg.BootstrapExpect = []string{last.addr}, 0

@@ -49,6 +49,11 @@ type nameplate struct {
 	// Joined is set once the node has been a member in its role: if it is none
 	// later, it was removed.
 	Joined bool `json:"joined,omitempty"`
+	// Recovered are the clusters that this one was recovered from.
+	Recovered []recovered `json:"recovered_from,omitempty"`
+	// Recovering is set while a recovery is under way: the groups may be of two
+	// clusters.
+	Recovering bool `json:"recovering,omitempty"`
 }
 
 type founder struct {
@@ -114,6 +119,8 @@ func (d *directory) identify(nodeID, clusterID string) (nameplate, error) {
 		return nameplate{}, err
 	case id.NodeID != nodeID:
 		return nameplate{}, fmt.Errorf("%w: it is %q, this node is %q", ErrOtherNode, id.NodeID, nodeID)
+	case id.Recovering:
+		return nameplate{}, fmt.Errorf("%w: a recovery was begun and not finished; run `yardmaster cluster recover` again as before", ErrDamaged)
 	case clusterID != "" && id.ClusterID != clusterID:
 		return nameplate{}, fmt.Errorf("%w: it is of %s, this node is of %s", ErrOtherCluster, id.ClusterID, clusterID)
 	case id.Format < format:
@@ -132,10 +139,10 @@ func (d *directory) blank(nodeID string) (nameplate, error) {
 	return nameplate{Format: format, NodeID: nodeID}, nil
 }
 
-// found gives the directory its cluster.
-func (d *directory) found(clusterID string, founders []founder) error {
+// found gives the directory its cluster, and what is known of the cluster's past.
+func (d *directory) found(clusterID string, founders []founder, past []recovered) error {
 	id := d.id
-	id.ClusterID, id.Founders = clusterID, founders
+	id.ClusterID, id.Founders, id.Recovered = clusterID, founders, past
 	if err := writeNameplate(d.path, id); err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}

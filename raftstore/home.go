@@ -95,7 +95,7 @@ func (s *Store) comeHome(ctx context.Context) error {
 	ours, foreign := false, error(nil)
 	for _, a := range s.round(ctx, s.peers(s.savedPeers())) {
 		switch {
-		case errors.Is(a.err, ErrIDInUse):
+		case errors.Is(a.err, ErrIDInUse), errors.Is(a.err, ErrRecovered):
 			return a.err
 		case errors.Is(a.err, ErrOtherCluster):
 			foreign = a.err
@@ -135,6 +135,10 @@ func (s *Store) findHome() {
 func (s *Store) enter(answers []answer, cluster string) error {
 	clusters := map[string]bool{}
 	var established, fresh []*peer.Node
+	var past []recovered
+	for _, a := range answers {
+		past = remember(past, ended(a.resp.GetNode())...)
+	}
 	others := false // somebody else is to be joined, whether it answers or not
 	for _, a := range answers {
 		n := a.resp.GetNode()
@@ -142,6 +146,8 @@ func (s *Store) enter(answers []answer, cluster string) error {
 		others = others || !self
 		switch {
 		case a.err != nil || self:
+		case isAmong(past, n.GetClusterId()):
+			// It stops as soon as it hears of the recovery.
 		case n.GetClusterId() != "":
 			clusters[n.GetClusterId()] = true
 			established = append(established, n)

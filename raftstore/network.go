@@ -109,12 +109,15 @@ func (s *Store) self() *peer.Node {
 	if n.GetClusterId() == "" && !s.cfg.Nonvoter {
 		n.Expect = uint32(s.cfg.BootstrapExpect)
 	}
+	for _, r := range s.id.Load().Recovered {
+		n.RecoveredFrom = append(n.RecoveredFrom, &peer.Recovered{ClusterId: r.ClusterID, At: r.At.Unix()})
+	}
 	return n
 }
 
 // greet says hello to the node of that id at addr, "" for whoever is there, and
-// notes who it is. Errors wrap ErrIDInUse, ErrOtherCluster or
-// peer.ErrUnreachable.
+// notes who it is. Errors wrap ErrIDInUse, ErrRecovered, ErrOtherCluster,
+// errForgone or peer.ErrUnreachable.
 func (s *Store) greet(ctx context.Context, id, addr string) (*peer.HelloResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.pace.answer)
 	defer cancel()
@@ -129,7 +132,7 @@ func (s *Store) greet(ctx context.Context, id, addr string) (*peer.HelloResponse
 	case codes.AlreadyExists:
 		return nil, fmt.Errorf("%w: %s", ErrIDInUse, status.Convert(err).Message())
 	case codes.FailedPrecondition:
-		return nil, fmt.Errorf("%w: %s", ErrOtherCluster, status.Convert(err).Message())
+		return nil, s.refusedBy(err, addr)
 	default:
 		return nil, fmt.Errorf("greet %s: %w", addr, err)
 	}
@@ -142,7 +145,7 @@ func (s *Store) greet(ctx context.Context, id, addr string) (*peer.HelloResponse
 	case n.GetId() == s.cfg.NodeID && n.GetIncarnation() == s.incarnation:
 		return resp, nil // our own address
 	case ours != "" && theirs != "" && ours != theirs:
-		return nil, fmt.Errorf("%w: %s at %s is of %s, this node is of %s", ErrOtherCluster, n.GetId(), addr, theirs, ours)
+		return nil, s.stranger(n, addr)
 	}
 	s.net.book.Meet(n, time.Now())
 	return resp, nil
@@ -248,6 +251,10 @@ func (s *Store) hear(answers []answer) (hints map[string]string) {
 			}
 		case errors.Is(a.err, ErrIDInUse):
 			s.trip(a.err)
+		case errors.Is(a.err, ErrRecovered) && !s.cfg.Nonvoter:
+			s.fence(a.err)
+		case errors.Is(a.err, errForgone) && s.home.isNews(a.addr):
+			s.log.Warn("a peer has not heard of this cluster's recovery; it stops when it does: start it with an empty folder and --join", "addr", a.addr, "error", a.err)
 		case errors.Is(a.err, ErrOtherCluster) && s.home.isNews(a.addr):
 			s.log.Error("a peer is of another cluster; it is not spoken to", "addr", a.addr, "error", a.err)
 		}

@@ -89,11 +89,12 @@ func (s *Store) address() string {
 
 // settle gives the node its cluster, for ever.
 func (s *Store) settle(clusterID string, founders []founder) error {
+	past := s.heritage(clusterID)
 	if s.dir == nil {
-		s.id.Store(&nameplate{Format: format, NodeID: s.cfg.NodeID, ClusterID: clusterID, Founders: founders})
+		s.id.Store(&nameplate{Format: format, NodeID: s.cfg.NodeID, ClusterID: clusterID, Founders: founders, Recovered: past})
 		return nil
 	}
-	if err := s.dir.found(clusterID, founders); err != nil {
+	if err := s.dir.found(clusterID, founders, past); err != nil {
 		return err
 	}
 	id := s.dir.id

@@ -1,11 +1,16 @@
 package raftstore
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"os"
 	"slices"
+	"strconv"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -30,28 +35,34 @@ type RecoverConfig struct {
 
 // Recovery is what a recovery does, or would do.
 type Recovery struct {
-	ClusterID string        `json:"cluster_id"`
-	NodeID    string        `json:"node_id"`
-	Voters    []Member      `json:"voters"` // from now on
-	Core      RecoveryGroup `json:"core"`
-	Prefix    RecoveryGroup `json:"prefix"`
-	Done      bool          `json:"done"` // false for a dry run
+	ClusterID string `json:"cluster_id"`
+	// NewClusterID is what the cluster is from now on; of a dry run it is empty where
+	// chance decides. Nodes of the old one stop when they meet one of the new.
+	NewClusterID string        `json:"new_cluster_id,omitempty"`
+	NodeID       string        `json:"node_id"`
+	Voters       []Member      `json:"voters"` // from now on
+	Core         RecoveryGroup `json:"core"`
+	Prefix       RecoveryGroup `json:"prefix"`
+	Done         bool          `json:"done"` // false for a dry run
 }
 
 // RecoveryGroup is what a group's storage holds. Compare Term and Last of the
 // nodes that are left: the one with the highest term, and of those the highest
 // entry, has the most.
 type RecoveryGroup struct {
-	Members  []Member `json:"members"` // as this node last knew them
-	Term     uint64   `json:"term"`    // of its last entry
-	First    uint64   `json:"first"`   // entry in the log
-	Last     uint64   `json:"last"`
+	Members  []Member `json:"members"`  // as this node last knew them
+	Term     uint64   `json:"term"`     // of its last entry
+	First    uint64   `json:"first"`    // entry in the log
+	Last     uint64   `json:"last"`     // of the log, or in the newest snapshot if that reaches further
 	Snapshot uint64   `json:"snapshot"` // last entry in the newest snapshot
 }
 
 // Recover makes the state of a node that does not run the state of its cluster,
 // when a majority of the voters is gone for good. What only they had is lost,
-// and what was not committed comes into force. A dry run changes nothing. Errors
+// and what was not committed comes into force. The cluster goes on under a new id:
+// those that were given up can neither lead it nor vote in it, and stop when they
+// meet it. Several nodes that are recovered with the same voters come to the same
+// id. A dry run changes nothing. Errors
 // wrap ErrInUse, ErrDamaged, ErrNewerFormat, ErrRefused or the file system's.
 func Recover(c RecoverConfig) (Recovery, error) {
 	if c.Logger == nil {
@@ -82,26 +93,51 @@ func recoverDir(c RecoverConfig) (out Recovery, err error) {
 	if out.Prefix, err = dir.inspect("prefix", c.Logger); err != nil {
 		return out, err
 	}
-	if out.Voters, err = c.voters(id.NodeID, out.Core.Members); err != nil || c.DryRun {
+	if out.Voters, err = c.voters(id.NodeID, out.Core.Members); err != nil {
 		return out, err
 	}
+	if len(out.Voters) > 1 {
+		out.NewClusterID = successor(id.origin(), out.Voters)
+	}
+	if c.DryRun {
+		return out, nil
+	}
+	// One that goes on alone may have been recovered from the same folder before,
+	// and others may have joined it then: those must not be taken for its members.
+	out.NewClusterID = cmp.Or(out.NewClusterID, newClusterID())
 	return c.recoverGroups(dir, out)
+}
+
+// origin is the cluster that a recovery goes out from: one that is run again before
+// the node was started goes out from where the first one did.
+func (n *nameplate) origin() string {
+	if len(n.Recovered) > 0 && !n.Joined {
+		return n.Recovered[len(n.Recovered)-1].ClusterID
+	}
+	return n.ClusterID
 }
 
 // recoverGroups gives both groups their new members, and a group that the
 // directory does not have yet its founders.
 func (c *RecoverConfig) recoverGroups(dir *directory, out Recovery) (Recovery, error) {
+	begun := dir.id
+	begun.Recovering = true
+	if err := writeNameplate(dir.path, begun); err != nil {
+		return out, err
+	}
 	id := dir.id
-	id.Format, id.Joined, id.Founders = format, false, nil
+	id.Format, id.Joined, id.Founders, id.Recovering = format, false, nil, false
 	for _, v := range out.Voters {
 		id.Founders = append(id.Founders, founder{v.ID, v.Addr})
 	}
-	// The prefix group comes first: until the core group is done, the other is
-	// that of the old members, and the recovery is to be run again.
+	if out.NewClusterID != id.ClusterID {
+		id.Recovered = remember(id.Recovered, recovered{id.ClusterID, time.Now().UTC().Truncate(time.Second)})
+	}
+	id.ClusterID = out.NewClusterID
 	if err := recoverGroup(dir, "prefix", out.Voters, c.Logger, prefixlog.New(prefix.NewState(prefix.Options{}))); err != nil {
 		return out, err
 	}
-	if err := recoverGroup(dir, "core", out.Voters, c.Logger, machineFSM{planner.New(), planner.MaxFeatureLevel}); err != nil {
+	if err := recoverGroup(dir, "core", out.Voters, c.Logger, renaming{machineFSM{planner.New(), planner.MaxFeatureLevel}, out.NewClusterID}); err != nil {
 		return out, err
 	}
 	if err := writeNameplate(dir.path, id); err != nil {
@@ -110,6 +146,14 @@ func (c *RecoverConfig) recoverGroups(dir *directory, out Recovery) (Recovery, e
 	out.Done = true
 	return out, nil
 }
+
+// renaming is the machine of a group that is to be another cluster's.
+type renaming struct {
+	machineFSM
+	clusterID string
+}
+
+func (r renaming) Snapshot() io.WriterTo { return r.Machine.Snapshot().Renamed(r.clusterID) }
 
 // voters are those of the new configuration: as asked, or this node alone.
 func (c *RecoverConfig) voters(self string, known []Member) ([]Member, error) {
@@ -126,13 +170,32 @@ func (c *RecoverConfig) voters(self string, known []Member) ([]Member, error) {
 	}
 	out := slices.Clone(c.Voters)
 	for i := range out {
-		if !nodeID.MatchString(out[i].ID) || out[i].Addr == "" {
-			return nil, fmt.Errorf("%w: voter %q at %q: an id and an address are needed", ErrRefused, out[i].ID, out[i].Addr)
+		if err := checkVoter(out[i]); err != nil {
+			return nil, err
 		}
 		out[i].Voter = true
 	}
 	slices.SortFunc(out, func(a, b Member) int { return compare(a.ID, b.ID) })
+	for i := range out[1:] {
+		if out[i].ID == out[i+1].ID {
+			return nil, fmt.Errorf("%w: voter %s is named twice", ErrRefused, out[i].ID)
+		}
+	}
 	return out, nil
+}
+
+func checkVoter(m Member) error {
+	host, port, err := net.SplitHostPort(m.Addr)
+	if n, perr := strconv.ParseUint(port, 10, 16); err == nil && (host == "" || perr != nil || n == 0) {
+		err = errors.New("a host and a port between 1 and 65535 are needed")
+	}
+	switch {
+	case !nodeID.MatchString(m.ID):
+		return fmt.Errorf("%w: voter %q is no node id", ErrRefused, m.ID)
+	case err != nil:
+		return fmt.Errorf("%w: voter %s at %q is not HOST:PORT of its peer port: %w", ErrRefused, m.ID, m.Addr, err)
+	}
+	return nil
 }
 
 // storage opens a group's log and snapshots.
@@ -174,6 +237,7 @@ func (d *directory) inspect(name string, log *slog.Logger) (out RecoveryGroup, e
 	}
 	if len(in.Snapshots) > 0 {
 		out.Snapshot = in.Snapshots[0].Index
+		out.Last = max(out.Last, out.Snapshot) // right after a recovery the log is empty
 	}
 	return out, nil
 }

@@ -31,7 +31,8 @@ func (v service) Hello(ctx context.Context, req *peer.HelloRequest) (*peer.Hello
 		return nil, status.Errorf(codes.PermissionDenied, "%q calls as %q", caller, n.GetId())
 	}
 	if ours := s.ClusterID(); ours != "" && n.GetClusterId() != "" && n.GetClusterId() != ours {
-		return nil, otherCluster(n.GetClusterId(), ours)
+		s.fence(s.wasLeftBehind(n))
+		return nil, s.refuseStranger(n.GetClusterId())
 	}
 	if err := s.Fault(); err != nil {
 		// It lives and takes no part: nobody is to count on it, and another run of

@@ -141,16 +141,18 @@ func (Verdict) EnumDescriptor() ([]byte, []int) {
 
 // Node is what a node says of itself.
 type Node struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Incarnation   string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`              // new at each start
-	ClusterId     string                 `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // empty while it is in none
-	Addr          string                 `protobuf:"bytes,4,opt,name=addr,proto3" json:"addr,omitempty"`                            // host:port of its port
-	AdminAddr     string                 `protobuf:"bytes,5,opt,name=admin_addr,json=adminAddr,proto3" json:"admin_addr,omitempty"`
-	Version       string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
-	MaxLevel      uint32                 `protobuf:"varint,7,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
-	Voter         bool                   `protobuf:"varint,8,opt,name=voter,proto3" json:"voter,omitempty"`   // wants to be one
-	Expect        uint32                 `protobuf:"varint,9,opt,name=expect,proto3" json:"expect,omitempty"` // how many found the cluster; of a node that is in none
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Id          string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Incarnation string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`              // new at each start
+	ClusterId   string                 `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // empty while it is in none
+	Addr        string                 `protobuf:"bytes,4,opt,name=addr,proto3" json:"addr,omitempty"`                            // host:port of its port
+	AdminAddr   string                 `protobuf:"bytes,5,opt,name=admin_addr,json=adminAddr,proto3" json:"admin_addr,omitempty"`
+	Version     string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
+	MaxLevel    uint32                 `protobuf:"varint,7,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
+	Voter       bool                   `protobuf:"varint,8,opt,name=voter,proto3" json:"voter,omitempty"`   // wants to be one
+	Expect      uint32                 `protobuf:"varint,9,opt,name=expect,proto3" json:"expect,omitempty"` // how many found the cluster; of a node that is in none
+	// The clusters that the node's own was recovered from. Their nodes must stop.
+	RecoveredFrom []*Recovered `protobuf:"bytes,10,rep,name=recovered_from,json=recoveredFrom,proto3" json:"recovered_from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -248,6 +250,66 @@ func (x *Node) GetExpect() uint32 {
 	return 0
 }
 
+func (x *Node) GetRecoveredFrom() []*Recovered {
+	if x != nil {
+		return x.RecoveredFrom
+	}
+	return nil
+}
+
+// Recovered is a cluster that goes on as another one since its recovery.
+type Recovered struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	At            int64                  `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"` // when it was recovered, in Unix seconds
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Recovered) Reset() {
+	*x = Recovered{}
+	mi := &file_raftstore_peer_peer_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Recovered) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Recovered) ProtoMessage() {}
+
+func (x *Recovered) ProtoReflect() protoreflect.Message {
+	mi := &file_raftstore_peer_peer_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Recovered.ProtoReflect.Descriptor instead.
+func (*Recovered) Descriptor() ([]byte, []int) {
+	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Recovered) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *Recovered) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
 type HelloRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -257,7 +319,7 @@ type HelloRequest struct {
 
 func (x *HelloRequest) Reset() {
 	*x = HelloRequest{}
-	mi := &file_raftstore_peer_peer_proto_msgTypes[1]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -269,7 +331,7 @@ func (x *HelloRequest) String() string {
 func (*HelloRequest) ProtoMessage() {}
 
 func (x *HelloRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_raftstore_peer_peer_proto_msgTypes[1]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -282,7 +344,7 @@ func (x *HelloRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloRequest.ProtoReflect.Descriptor instead.
 func (*HelloRequest) Descriptor() ([]byte, []int) {
-	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{1}
+	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *HelloRequest) GetNode() *Node {
@@ -308,7 +370,7 @@ type HelloResponse struct {
 
 func (x *HelloResponse) Reset() {
 	*x = HelloResponse{}
-	mi := &file_raftstore_peer_peer_proto_msgTypes[2]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -320,7 +382,7 @@ func (x *HelloResponse) String() string {
 func (*HelloResponse) ProtoMessage() {}
 
 func (x *HelloResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_raftstore_peer_peer_proto_msgTypes[2]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -333,7 +395,7 @@ func (x *HelloResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloResponse.ProtoReflect.Descriptor instead.
 func (*HelloResponse) Descriptor() ([]byte, []int) {
-	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{2}
+	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *HelloResponse) GetNode() *Node {
@@ -377,7 +439,7 @@ type FoundRequest struct {
 
 func (x *FoundRequest) Reset() {
 	*x = FoundRequest{}
-	mi := &file_raftstore_peer_peer_proto_msgTypes[3]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -389,7 +451,7 @@ func (x *FoundRequest) String() string {
 func (*FoundRequest) ProtoMessage() {}
 
 func (x *FoundRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_raftstore_peer_peer_proto_msgTypes[3]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -402,7 +464,7 @@ func (x *FoundRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FoundRequest.ProtoReflect.Descriptor instead.
 func (*FoundRequest) Descriptor() ([]byte, []int) {
-	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{3}
+	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *FoundRequest) GetClusterId() string {
@@ -436,7 +498,7 @@ type Founder struct {
 
 func (x *Founder) Reset() {
 	*x = Founder{}
-	mi := &file_raftstore_peer_peer_proto_msgTypes[4]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -448,7 +510,7 @@ func (x *Founder) String() string {
 func (*Founder) ProtoMessage() {}
 
 func (x *Founder) ProtoReflect() protoreflect.Message {
-	mi := &file_raftstore_peer_peer_proto_msgTypes[4]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -461,7 +523,7 @@ func (x *Founder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Founder.ProtoReflect.Descriptor instead.
 func (*Founder) Descriptor() ([]byte, []int) {
-	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{4}
+	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Founder) GetId() string {
@@ -488,7 +550,7 @@ type FoundResponse struct {
 
 func (x *FoundResponse) Reset() {
 	*x = FoundResponse{}
-	mi := &file_raftstore_peer_peer_proto_msgTypes[5]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -500,7 +562,7 @@ func (x *FoundResponse) String() string {
 func (*FoundResponse) ProtoMessage() {}
 
 func (x *FoundResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_raftstore_peer_peer_proto_msgTypes[5]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -513,7 +575,7 @@ func (x *FoundResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FoundResponse.ProtoReflect.Descriptor instead.
 func (*FoundResponse) Descriptor() ([]byte, []int) {
-	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{5}
+	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *FoundResponse) GetAgreed() bool {
@@ -546,7 +608,7 @@ type ProposeRequest struct {
 
 func (x *ProposeRequest) Reset() {
 	*x = ProposeRequest{}
-	mi := &file_raftstore_peer_peer_proto_msgTypes[6]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -558,7 +620,7 @@ func (x *ProposeRequest) String() string {
 func (*ProposeRequest) ProtoMessage() {}
 
 func (x *ProposeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_raftstore_peer_peer_proto_msgTypes[6]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -571,7 +633,7 @@ func (x *ProposeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProposeRequest.ProtoReflect.Descriptor instead.
 func (*ProposeRequest) Descriptor() ([]byte, []int) {
-	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{6}
+	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ProposeRequest) GetGroup() Group {
@@ -615,7 +677,7 @@ type ProposeResponse struct {
 
 func (x *ProposeResponse) Reset() {
 	*x = ProposeResponse{}
-	mi := &file_raftstore_peer_peer_proto_msgTypes[7]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -627,7 +689,7 @@ func (x *ProposeResponse) String() string {
 func (*ProposeResponse) ProtoMessage() {}
 
 func (x *ProposeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_raftstore_peer_peer_proto_msgTypes[7]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -640,7 +702,7 @@ func (x *ProposeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProposeResponse.ProtoReflect.Descriptor instead.
 func (*ProposeResponse) Descriptor() ([]byte, []int) {
-	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{7}
+	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ProposeResponse) GetVerdict() Verdict {
@@ -676,7 +738,7 @@ type ReadIndexRequest struct {
 
 func (x *ReadIndexRequest) Reset() {
 	*x = ReadIndexRequest{}
-	mi := &file_raftstore_peer_peer_proto_msgTypes[8]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -688,7 +750,7 @@ func (x *ReadIndexRequest) String() string {
 func (*ReadIndexRequest) ProtoMessage() {}
 
 func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_raftstore_peer_peer_proto_msgTypes[8]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -701,7 +763,7 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{8}
+	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ReadIndexRequest) GetGroup() Group {
@@ -736,7 +798,7 @@ type ReadIndexResponse struct {
 
 func (x *ReadIndexResponse) Reset() {
 	*x = ReadIndexResponse{}
-	mi := &file_raftstore_peer_peer_proto_msgTypes[9]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -748,7 +810,7 @@ func (x *ReadIndexResponse) String() string {
 func (*ReadIndexResponse) ProtoMessage() {}
 
 func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_raftstore_peer_peer_proto_msgTypes[9]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -761,7 +823,7 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{9}
+	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ReadIndexResponse) GetVerdict() Verdict {
@@ -793,7 +855,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_raftstore_peer_peer_proto_msgTypes[10]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -805,7 +867,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_raftstore_peer_peer_proto_msgTypes[10]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -818,7 +880,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{10}
+	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{11}
 }
 
 type StatusResponse struct {
@@ -832,7 +894,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_raftstore_peer_peer_proto_msgTypes[11]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -844,7 +906,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_raftstore_peer_peer_proto_msgTypes[11]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -857,7 +919,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{11}
+	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StatusResponse) GetJson() []byte {
@@ -883,7 +945,7 @@ type ChangeRequest struct {
 
 func (x *ChangeRequest) Reset() {
 	*x = ChangeRequest{}
-	mi := &file_raftstore_peer_peer_proto_msgTypes[12]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -895,7 +957,7 @@ func (x *ChangeRequest) String() string {
 func (*ChangeRequest) ProtoMessage() {}
 
 func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_raftstore_peer_peer_proto_msgTypes[12]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -908,7 +970,7 @@ func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRequest) Descriptor() ([]byte, []int) {
-	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{12}
+	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ChangeRequest) GetGroup() Group {
@@ -1002,7 +1064,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_raftstore_peer_peer_proto_msgTypes[13]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1014,7 +1076,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_raftstore_peer_peer_proto_msgTypes[13]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1027,7 +1089,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{13}
+	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Member) GetId() string {
@@ -1060,7 +1122,7 @@ type Transfer struct {
 
 func (x *Transfer) Reset() {
 	*x = Transfer{}
-	mi := &file_raftstore_peer_peer_proto_msgTypes[14]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1072,7 +1134,7 @@ func (x *Transfer) String() string {
 func (*Transfer) ProtoMessage() {}
 
 func (x *Transfer) ProtoReflect() protoreflect.Message {
-	mi := &file_raftstore_peer_peer_proto_msgTypes[14]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1085,7 +1147,7 @@ func (x *Transfer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Transfer.ProtoReflect.Descriptor instead.
 func (*Transfer) Descriptor() ([]byte, []int) {
-	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{14}
+	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Transfer) GetTo() string {
@@ -1106,7 +1168,7 @@ type ChangeResponse struct {
 
 func (x *ChangeResponse) Reset() {
 	*x = ChangeResponse{}
-	mi := &file_raftstore_peer_peer_proto_msgTypes[15]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1118,7 +1180,7 @@ func (x *ChangeResponse) String() string {
 func (*ChangeResponse) ProtoMessage() {}
 
 func (x *ChangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_raftstore_peer_peer_proto_msgTypes[15]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1131,7 +1193,7 @@ func (x *ChangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeResponse.ProtoReflect.Descriptor instead.
 func (*ChangeResponse) Descriptor() ([]byte, []int) {
-	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{15}
+	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ChangeResponse) GetVerdict() Verdict {
@@ -1159,7 +1221,7 @@ var File_raftstore_peer_peer_proto protoreflect.FileDescriptor
 
 const file_raftstore_peer_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x19raftstore/peer/peer.proto\x12\x12yardmaster.peer.v1\"\xef\x01\n" +
+	"\x19raftstore/peer/peer.proto\x12\x12yardmaster.peer.v1\"\xb5\x02\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x1d\n" +
@@ -1171,7 +1233,13 @@ const file_raftstore_peer_peer_proto_rawDesc = "" +
 	"\aversion\x18\x06 \x01(\tR\aversion\x12\x1b\n" +
 	"\tmax_level\x18\a \x01(\rR\bmaxLevel\x12\x14\n" +
 	"\x05voter\x18\b \x01(\bR\x05voter\x12\x16\n" +
-	"\x06expect\x18\t \x01(\rR\x06expect\"<\n" +
+	"\x06expect\x18\t \x01(\rR\x06expect\x12D\n" +
+	"\x0erecovered_from\x18\n" +
+	" \x03(\v2\x1d.yardmaster.peer.v1.RecoveredR\rrecoveredFrom\":\n" +
+	"\tRecovered\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x03R\x02at\"<\n" +
 	"\fHelloRequest\x12,\n" +
 	"\x04node\x18\x01 \x01(\v2\x18.yardmaster.peer.v1.NodeR\x04node\"\x9f\x01\n" +
 	"\rHelloResponse\x12,\n" +
@@ -1265,58 +1333,60 @@ func file_raftstore_peer_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_raftstore_peer_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_raftstore_peer_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_raftstore_peer_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_raftstore_peer_peer_proto_goTypes = []any{
 	(Group)(0),                // 0: yardmaster.peer.v1.Group
 	(Verdict)(0),              // 1: yardmaster.peer.v1.Verdict
 	(*Node)(nil),              // 2: yardmaster.peer.v1.Node
-	(*HelloRequest)(nil),      // 3: yardmaster.peer.v1.HelloRequest
-	(*HelloResponse)(nil),     // 4: yardmaster.peer.v1.HelloResponse
-	(*FoundRequest)(nil),      // 5: yardmaster.peer.v1.FoundRequest
-	(*Founder)(nil),           // 6: yardmaster.peer.v1.Founder
-	(*FoundResponse)(nil),     // 7: yardmaster.peer.v1.FoundResponse
-	(*ProposeRequest)(nil),    // 8: yardmaster.peer.v1.ProposeRequest
-	(*ProposeResponse)(nil),   // 9: yardmaster.peer.v1.ProposeResponse
-	(*ReadIndexRequest)(nil),  // 10: yardmaster.peer.v1.ReadIndexRequest
-	(*ReadIndexResponse)(nil), // 11: yardmaster.peer.v1.ReadIndexResponse
-	(*StatusRequest)(nil),     // 12: yardmaster.peer.v1.StatusRequest
-	(*StatusResponse)(nil),    // 13: yardmaster.peer.v1.StatusResponse
-	(*ChangeRequest)(nil),     // 14: yardmaster.peer.v1.ChangeRequest
-	(*Member)(nil),            // 15: yardmaster.peer.v1.Member
-	(*Transfer)(nil),          // 16: yardmaster.peer.v1.Transfer
-	(*ChangeResponse)(nil),    // 17: yardmaster.peer.v1.ChangeResponse
+	(*Recovered)(nil),         // 3: yardmaster.peer.v1.Recovered
+	(*HelloRequest)(nil),      // 4: yardmaster.peer.v1.HelloRequest
+	(*HelloResponse)(nil),     // 5: yardmaster.peer.v1.HelloResponse
+	(*FoundRequest)(nil),      // 6: yardmaster.peer.v1.FoundRequest
+	(*Founder)(nil),           // 7: yardmaster.peer.v1.Founder
+	(*FoundResponse)(nil),     // 8: yardmaster.peer.v1.FoundResponse
+	(*ProposeRequest)(nil),    // 9: yardmaster.peer.v1.ProposeRequest
+	(*ProposeResponse)(nil),   // 10: yardmaster.peer.v1.ProposeResponse
+	(*ReadIndexRequest)(nil),  // 11: yardmaster.peer.v1.ReadIndexRequest
+	(*ReadIndexResponse)(nil), // 12: yardmaster.peer.v1.ReadIndexResponse
+	(*StatusRequest)(nil),     // 13: yardmaster.peer.v1.StatusRequest
+	(*StatusResponse)(nil),    // 14: yardmaster.peer.v1.StatusResponse
+	(*ChangeRequest)(nil),     // 15: yardmaster.peer.v1.ChangeRequest
+	(*Member)(nil),            // 16: yardmaster.peer.v1.Member
+	(*Transfer)(nil),          // 17: yardmaster.peer.v1.Transfer
+	(*ChangeResponse)(nil),    // 18: yardmaster.peer.v1.ChangeResponse
 }
 var file_raftstore_peer_peer_proto_depIdxs = []int32{
-	2,  // 0: yardmaster.peer.v1.HelloRequest.node:type_name -> yardmaster.peer.v1.Node
-	2,  // 1: yardmaster.peer.v1.HelloResponse.node:type_name -> yardmaster.peer.v1.Node
-	2,  // 2: yardmaster.peer.v1.HelloResponse.known:type_name -> yardmaster.peer.v1.Node
-	6,  // 3: yardmaster.peer.v1.FoundRequest.founders:type_name -> yardmaster.peer.v1.Founder
-	0,  // 4: yardmaster.peer.v1.ProposeRequest.group:type_name -> yardmaster.peer.v1.Group
-	1,  // 5: yardmaster.peer.v1.ProposeResponse.verdict:type_name -> yardmaster.peer.v1.Verdict
-	0,  // 6: yardmaster.peer.v1.ReadIndexRequest.group:type_name -> yardmaster.peer.v1.Group
-	1,  // 7: yardmaster.peer.v1.ReadIndexResponse.verdict:type_name -> yardmaster.peer.v1.Verdict
-	0,  // 8: yardmaster.peer.v1.ChangeRequest.group:type_name -> yardmaster.peer.v1.Group
-	15, // 9: yardmaster.peer.v1.ChangeRequest.put:type_name -> yardmaster.peer.v1.Member
-	16, // 10: yardmaster.peer.v1.ChangeRequest.transfer:type_name -> yardmaster.peer.v1.Transfer
-	15, // 11: yardmaster.peer.v1.ChangeRequest.admit:type_name -> yardmaster.peer.v1.Member
-	1,  // 12: yardmaster.peer.v1.ChangeResponse.verdict:type_name -> yardmaster.peer.v1.Verdict
-	3,  // 13: yardmaster.peer.v1.Peer.Hello:input_type -> yardmaster.peer.v1.HelloRequest
-	5,  // 14: yardmaster.peer.v1.Peer.Found:input_type -> yardmaster.peer.v1.FoundRequest
-	8,  // 15: yardmaster.peer.v1.Peer.Propose:input_type -> yardmaster.peer.v1.ProposeRequest
-	10, // 16: yardmaster.peer.v1.Peer.ReadIndex:input_type -> yardmaster.peer.v1.ReadIndexRequest
-	12, // 17: yardmaster.peer.v1.Peer.Status:input_type -> yardmaster.peer.v1.StatusRequest
-	14, // 18: yardmaster.peer.v1.Peer.Change:input_type -> yardmaster.peer.v1.ChangeRequest
-	4,  // 19: yardmaster.peer.v1.Peer.Hello:output_type -> yardmaster.peer.v1.HelloResponse
-	7,  // 20: yardmaster.peer.v1.Peer.Found:output_type -> yardmaster.peer.v1.FoundResponse
-	9,  // 21: yardmaster.peer.v1.Peer.Propose:output_type -> yardmaster.peer.v1.ProposeResponse
-	11, // 22: yardmaster.peer.v1.Peer.ReadIndex:output_type -> yardmaster.peer.v1.ReadIndexResponse
-	13, // 23: yardmaster.peer.v1.Peer.Status:output_type -> yardmaster.peer.v1.StatusResponse
-	17, // 24: yardmaster.peer.v1.Peer.Change:output_type -> yardmaster.peer.v1.ChangeResponse
-	19, // [19:25] is the sub-list for method output_type
-	13, // [13:19] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	3,  // 0: yardmaster.peer.v1.Node.recovered_from:type_name -> yardmaster.peer.v1.Recovered
+	2,  // 1: yardmaster.peer.v1.HelloRequest.node:type_name -> yardmaster.peer.v1.Node
+	2,  // 2: yardmaster.peer.v1.HelloResponse.node:type_name -> yardmaster.peer.v1.Node
+	2,  // 3: yardmaster.peer.v1.HelloResponse.known:type_name -> yardmaster.peer.v1.Node
+	7,  // 4: yardmaster.peer.v1.FoundRequest.founders:type_name -> yardmaster.peer.v1.Founder
+	0,  // 5: yardmaster.peer.v1.ProposeRequest.group:type_name -> yardmaster.peer.v1.Group
+	1,  // 6: yardmaster.peer.v1.ProposeResponse.verdict:type_name -> yardmaster.peer.v1.Verdict
+	0,  // 7: yardmaster.peer.v1.ReadIndexRequest.group:type_name -> yardmaster.peer.v1.Group
+	1,  // 8: yardmaster.peer.v1.ReadIndexResponse.verdict:type_name -> yardmaster.peer.v1.Verdict
+	0,  // 9: yardmaster.peer.v1.ChangeRequest.group:type_name -> yardmaster.peer.v1.Group
+	16, // 10: yardmaster.peer.v1.ChangeRequest.put:type_name -> yardmaster.peer.v1.Member
+	17, // 11: yardmaster.peer.v1.ChangeRequest.transfer:type_name -> yardmaster.peer.v1.Transfer
+	16, // 12: yardmaster.peer.v1.ChangeRequest.admit:type_name -> yardmaster.peer.v1.Member
+	1,  // 13: yardmaster.peer.v1.ChangeResponse.verdict:type_name -> yardmaster.peer.v1.Verdict
+	4,  // 14: yardmaster.peer.v1.Peer.Hello:input_type -> yardmaster.peer.v1.HelloRequest
+	6,  // 15: yardmaster.peer.v1.Peer.Found:input_type -> yardmaster.peer.v1.FoundRequest
+	9,  // 16: yardmaster.peer.v1.Peer.Propose:input_type -> yardmaster.peer.v1.ProposeRequest
+	11, // 17: yardmaster.peer.v1.Peer.ReadIndex:input_type -> yardmaster.peer.v1.ReadIndexRequest
+	13, // 18: yardmaster.peer.v1.Peer.Status:input_type -> yardmaster.peer.v1.StatusRequest
+	15, // 19: yardmaster.peer.v1.Peer.Change:input_type -> yardmaster.peer.v1.ChangeRequest
+	5,  // 20: yardmaster.peer.v1.Peer.Hello:output_type -> yardmaster.peer.v1.HelloResponse
+	8,  // 21: yardmaster.peer.v1.Peer.Found:output_type -> yardmaster.peer.v1.FoundResponse
+	10, // 22: yardmaster.peer.v1.Peer.Propose:output_type -> yardmaster.peer.v1.ProposeResponse
+	12, // 23: yardmaster.peer.v1.Peer.ReadIndex:output_type -> yardmaster.peer.v1.ReadIndexResponse
+	14, // 24: yardmaster.peer.v1.Peer.Status:output_type -> yardmaster.peer.v1.StatusResponse
+	18, // 25: yardmaster.peer.v1.Peer.Change:output_type -> yardmaster.peer.v1.ChangeResponse
+	20, // [20:26] is the sub-list for method output_type
+	14, // [14:20] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_raftstore_peer_peer_proto_init() }
@@ -1324,7 +1394,7 @@ func file_raftstore_peer_peer_proto_init() {
 	if File_raftstore_peer_peer_proto != nil {
 		return
 	}
-	file_raftstore_peer_peer_proto_msgTypes[12].OneofWrappers = []any{
+	file_raftstore_peer_peer_proto_msgTypes[13].OneofWrappers = []any{
 		(*ChangeRequest_Put)(nil),
 		(*ChangeRequest_Remove)(nil),
 		(*ChangeRequest_Transfer)(nil),
@@ -1336,7 +1406,7 @@ func file_raftstore_peer_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_raftstore_peer_peer_proto_rawDesc), len(file_raftstore_peer_peer_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   16,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -10,7 +10,6 @@ package peer
 
 import (
 	context "context"
-
 	grpc "google.golang.org/grpc"
 	codes "google.golang.org/grpc/codes"
 	status "google.golang.org/grpc/status"
@@ -36,7 +35,7 @@ const (
 //
 // Peer answers other nodes. All methods but Hello and Found are refused to
 // callers of another cluster with FAILED_PRECONDITION: the metadata key
-// ym-cluster names the caller's.
+// ym-cluster names the caller's. So is Hello, with the answering Node as detail.
 type PeerClient interface {
 	// Hello makes two nodes known to each other. Every node says it to its peers
 	// at its start and every second after.
@@ -128,7 +127,7 @@ func (c *peerClient) Change(ctx context.Context, in *ChangeRequest, opts ...grpc
 //
 // Peer answers other nodes. All methods but Hello and Found are refused to
 // callers of another cluster with FAILED_PRECONDITION: the metadata key
-// ym-cluster names the caller's.
+// ym-cluster names the caller's. So is Hello, with the answering Node as detail.
 type PeerServer interface {
 	// Hello makes two nodes known to each other. Every node says it to its peers
 	// at its start and every second after.
@@ -157,23 +156,18 @@ type UnimplementedPeerServer struct{}
 func (UnimplementedPeerServer) Hello(context.Context, *HelloRequest) (*HelloResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Hello not implemented")
 }
-
 func (UnimplementedPeerServer) Found(context.Context, *FoundRequest) (*FoundResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Found not implemented")
 }
-
 func (UnimplementedPeerServer) Propose(context.Context, *ProposeRequest) (*ProposeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Propose not implemented")
 }
-
 func (UnimplementedPeerServer) ReadIndex(context.Context, *ReadIndexRequest) (*ReadIndexResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReadIndex not implemented")
 }
-
 func (UnimplementedPeerServer) Status(context.Context, *StatusRequest) (*StatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Status not implemented")
 }
-
 func (UnimplementedPeerServer) Change(context.Context, *ChangeRequest) (*ChangeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Change not implemented")
 }

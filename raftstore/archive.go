@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/yardmaster/yardmaster/core/planner"
+	"github.com/yardmaster/yardmaster/raftstore/files"
 	"github.com/yardmaster/yardmaster/raftstore/group"
 	"github.com/yardmaster/yardmaster/raftstore/peer"
 )
@@ -68,7 +69,7 @@ func (s *Store) SaveSnapshot(ctx context.Context, w io.Writer) (Archive, error) 
 	}
 	a := Archive{
 		Format: archiveFormat, ClusterID: s.ClusterID(), NodeID: s.cfg.NodeID, Version: s.cfg.Version,
-		Created: s.cfg.Clock.Now().UTC(), Level: s.machine.FeatureLevel(),
+		Created: time.Now().UTC(), Level: s.machine.FeatureLevel(),
 	}
 	core, coreBytes, err := g.core.SaveSnapshot(ctx)
 	if err != nil {
@@ -81,7 +82,7 @@ func (s *Store) SaveSnapshot(ctx context.Context, w io.Writer) (Archive, error) 
 	}
 	defer prefixBytes.Close() //nolint:errcheck // read only
 	a.Core, a.Prefix = partOf(core), partOf(pre)
-	err = a.write(w, readerWithContext{ctx, coreBytes}, readerWithContext{ctx, prefixBytes})
+	err = a.write(w, files.Until(ctx, coreBytes), files.Until(ctx, prefixBytes))
 	return a, err
 }
 
@@ -130,18 +131,6 @@ func orUnexpected(err error) error {
 		return io.ErrUnexpectedEOF
 	}
 	return err
-}
-
-type readerWithContext struct {
-	ctx context.Context //nolint:containedctx // ends the copy it is made for
-	r   io.Reader
-}
-
-func (r readerWithContext) Read(p []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return r.r.Read(p)
 }
 
 // InspectSnapshot reads an archive to its end, checks it and says what is in it.
@@ -261,7 +250,7 @@ func (s *Store) RestoreSnapshot(ctx context.Context, r io.Reader) (Archive, erro
 		return Archive{}, fmt.Errorf("restore: %w", err)
 	}
 	defer os.RemoveAll(folder) //nolint:errcheck // of no more use
-	a, files, err := s.unpack(folder, readerWithContext{ctx, r})
+	a, files, err := s.unpack(folder, files.Until(ctx, r))
 	if err != nil {
 		return Archive{}, err
 	}

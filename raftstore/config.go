@@ -4,10 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"regexp"
 	"time"
 
-	"github.com/yardmaster/yardmaster/core/clock"
+	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/measure"
 	"github.com/yardmaster/yardmaster/core/planner"
 	"github.com/yardmaster/yardmaster/core/prefix"
@@ -67,16 +66,12 @@ type Config struct {
 
 	Registry *measure.Registry // required
 	Logger   *slog.Logger      // nil discards
-	Clock    clock.Clock       // nil means the machine's
 }
 
 const (
 	defaultReapAfter = 60 * time.Second
 	defaultHeartbeat = 300 * time.Millisecond
 )
-
-// nodeID is what a node may be called. The name stands in certificates.
-var nodeID = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{0,62}$`)
 
 // validate reports every problem at once.
 func (c *Config) validate() error {
@@ -87,8 +82,8 @@ func (c *Config) validate() error {
 	if c.Registry == nil {
 		faults = append(faults, errors.New("no metrics registry"))
 	}
-	if c.NodeID != "" && !nodeID.MatchString(c.NodeID) {
-		faults = append(faults, fmt.Errorf("node id %q: it must match %v", c.NodeID, nodeID))
+	if c.NodeID != "" {
+		faults = append(faults, fleet.CheckNodeID(c.NodeID))
 	}
 	if c.Heartbeat < 0 || c.Lease < 0 || c.WriteDeadline < 0 || c.ReapAfter < 0 || (c.Heartbeat > 0 && c.Lease > c.Heartbeat) {
 		faults = append(faults, errors.New("a timer is negative or the lease outlasts the heartbeat timeout"))
@@ -121,9 +116,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.Clock == nil {
-		c.Clock = clock.Real{}
 	}
 	if c.MaxLevel == 0 {
 		c.MaxLevel = planner.MaxFeatureLevel

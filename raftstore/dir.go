@@ -6,11 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/yardmaster/yardmaster/raftstore/files"
 )
 
 var (
@@ -201,27 +202,14 @@ func readNameplate(path string) (nameplate, error) {
 
 // readJSON reads a small file. Errors wrap ErrDamaged or the file system's.
 func readJSON(path string, v any) error {
-	f, err := os.Open(path)
+	b, err := files.ReadBounded(path, 1<<20)
 	if err != nil {
-		return err
-	}
-	b, err := io.ReadAll(io.LimitReader(f, 1<<20))
-	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
 	if err := json.Unmarshal(b, v); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrDamaged, filepath.Base(path), err)
 	}
 	return nil
-}
-
-// freeBytes is the space left under the directory.
-func (d *directory) freeBytes() (uint64, error) {
-	var s unix.Statfs_t
-	if err := unix.Statfs(d.path, &s); err != nil {
-		return 0, fmt.Errorf("free space of %s: %w", d.path, err)
-	}
-	return s.Bavail * uint64(s.Bsize), nil
 }
 
 func writeNameplate(dir string, id nameplate) error { return writeJSON(dir, "meta.json", id) }
@@ -233,24 +221,11 @@ func writeJSON(dir, name string, v any) error {
 		return err
 	}
 	path := filepath.Join(dir, name)
-	if err := writeSynced(path+".new", append(b, '\n')); err != nil {
+	if err := files.WriteSynced(path+".new", append(b, '\n')); err != nil {
 		return err
 	}
 	if err := os.Rename(path+".new", path); err != nil {
 		return err
 	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
-func writeSynced(path string, b []byte) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	return errors.Join(err, f.Sync(), f.Close())
+	return files.SyncFolder(dir)
 }

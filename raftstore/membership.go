@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/raftstore/group"
 	"github.com/yardmaster/yardmaster/raftstore/peer"
 )
@@ -279,7 +280,7 @@ func (s *Store) putHere(ctx context.Context, g *groups, m *peer.Member) error {
 	node, met, spoken := s.net.book.Find(m.GetId())
 	self := m.GetId() == s.cfg.NodeID
 	switch {
-	case !nodeID.MatchString(m.GetId()) || m.GetAddr() == "":
+	case fleet.CheckNodeID(m.GetId()) != nil || m.GetAddr() == "":
 		return fmt.Errorf("%w: no node id or no address", ErrRefused)
 	case known && old.Voter == m.GetVoter() && old.Addr == m.GetAddr():
 		return nil

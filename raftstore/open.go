@@ -110,7 +110,6 @@ func (s *Store) openGroups(ctx context.Context, founders []founder) error {
 	}
 	core, err := openGroup(ctx, s, groupConfig{
 		name: "core", proto: transport.ProtoCore, founders: founders, onLead: s.onLead,
-		snapshotEvery: 2 * time.Minute, snapshotEntries: 8192, trailing: 10_240,
 	}, machineFSM{s.machine, s.cfg.MaxLevel})
 	if err != nil {
 		return err
@@ -118,13 +117,13 @@ func (s *Store) openGroups(ctx context.Context, founders []founder) error {
 	if _, members := core.Members(); len(founders) == 0 && len(members) == 1 && members[0].ID == s.cfg.NodeID && members[0].Voter {
 		founders = []founder{{ID: s.cfg.NodeID, Addr: s.address()}} // of a directory without a group prefix
 	}
-	trailing := uint64(65_536)
+	trailing := uint64(prefixTrailing)
 	if s.cfg.Nonvoter {
-		trailing = 4096
+		trailing = prefixTrailingNonvoter
 	}
 	pre, err := openGroup(ctx, s, groupConfig{
 		name: "prefix", proto: transport.ProtoPrefix, founders: founders,
-		snapshotEvery: 2 * time.Minute, snapshotEntries: 32_768, trailing: trailing,
+		snapshotEvery: prefixSnapshotEvery, snapshotEntries: prefixSnapshotEntries, trailing: trailing,
 	}, s.prefix)
 	if err != nil {
 		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
@@ -149,7 +148,15 @@ func (s *Store) watch(g *groups) {
 // closeTime bounds the closing of what did not open.
 const closeTime = 5 * time.Second
 
-// groupConfig is what the two groups differ in.
+// The group prefix has many more entries than the other, and larger snapshots.
+const (
+	prefixSnapshotEvery    = 5 * time.Minute
+	prefixSnapshotEntries  = 32_768
+	prefixTrailing         = 65_536
+	prefixTrailingNonvoter = 4096
+)
+
+// groupConfig is what the two groups differ in; zero numbers are package group's.
 type groupConfig struct {
 	name, proto     string
 	founders        []founder
@@ -172,7 +179,7 @@ func openGroup[R any](ctx context.Context, s *Store, c groupConfig, fsm group.FS
 		OnLead: c.onLead, Registry: s.cfg.Registry, Logger: s.log,
 	}
 	if s.dir != nil {
-		cfg.FreeBytes = s.dir.freeBytes
+		cfg.FreeBytes = func() (uint64, error) { return wal.FreeBytes(s.dir.path) }
 	}
 	s.cfg.Tuning.apply(&cfg)
 	for _, f := range c.founders {

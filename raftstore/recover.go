@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/planner"
 	"github.com/yardmaster/yardmaster/core/prefix"
 	"github.com/yardmaster/yardmaster/raftstore/group"
@@ -190,7 +191,7 @@ func checkVoter(m Member) error {
 		err = errors.New("a host and a port between 1 and 65535 are needed")
 	}
 	switch {
-	case !nodeID.MatchString(m.ID):
+	case fleet.CheckNodeID(m.ID) != nil:
 		return fmt.Errorf("%w: voter %q is no node id", ErrRefused, m.ID)
 	case err != nil:
 		return fmt.Errorf("%w: voter %s at %q is not HOST:PORT of its peer port: %w", ErrRefused, m.ID, m.Addr, err)

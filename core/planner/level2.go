@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/quota"
 	"github.com/yardmaster/yardmaster/core/unit"
 	"github.com/yardmaster/yardmaster/core/wire/control"
@@ -20,7 +21,7 @@ const (
 	MaxMembers       = 1024
 
 	maxName    = 128 // tenant, holder, incarnation, release
-	maxNodeID  = 63
+	maxNodeID  = fleet.MaxNodeID
 	maxAddress = 512
 )
 

@@ -135,7 +135,7 @@ func TestMemberValidateNamesEveryFault(t *testing.T) {
 		t.Error(err)
 	}
 	bad := Member{ID: "A b", Role: 7, PeerAddr: strings.Repeat("x", 513), Version: strings.Repeat("x", 129)}
-	for _, want := range []string{"lower-case", "neither planner nor gateway", "address", "version", "level is missing"} {
+	for _, want := range []string{"not a node id", "neither planner nor gateway", "address", "version", "level is missing"} {
 		if err := bad.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in %v", want, err)
 		}

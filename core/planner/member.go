@@ -3,8 +3,8 @@ package planner
 import (
 	"errors"
 	"fmt"
-	"strings"
 
+	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/table"
 	"github.com/yardmaster/yardmaster/core/wire/control"
 )
@@ -44,25 +44,17 @@ type Member struct {
 
 // Validate reports every fault of a record at once.
 func (m *Member) Validate() error {
-	var faults []error
+	faults := []error{fleet.CheckNodeID(m.ID)}
 	fault := func(bad bool, text string) {
 		if bad {
 			faults = append(faults, errors.New(text))
 		}
 	}
-	fault(m.ID == "" || len(m.ID) > maxNodeID, "member id is empty or too long")
-	fault(strings.ContainsFunc(m.ID, notInNodeID) || strings.HasPrefix(m.ID, ".") || strings.HasPrefix(m.ID, "-"),
-		"member id has other than lower-case letters, digits, dots and hyphens, or does not begin with a letter or digit")
 	fault(m.Role != MemberPlanner && m.Role != MemberGateway, "member is neither planner nor gateway")
 	fault(len(m.PeerAddr) > maxAddress || len(m.AdminAddr) > maxAddress, "an address is too long")
 	fault(len(m.Version) > maxName || len(m.Incarnation) > maxName, "version or incarnation is too long")
 	fault(m.MaxLevel == 0, "highest feature level is missing")
 	return errors.Join(faults...)
-}
-
-// notInNodeID keeps ids to what a certificate's DNS name can hold.
-func notInNodeID(c rune) bool {
-	return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '.' && c != '-'
 }
 
 // sound is the rule of the entry: what Apply takes.

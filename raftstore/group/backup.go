@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/yardmaster/yardmaster/raftstore/files"
 )
 
 var (
@@ -140,7 +142,7 @@ func (g *Group[R]) spool(ctx context.Context, r io.Reader) (*os.File, int64, err
 	if err != nil {
 		return nil, 0, err
 	}
-	n, err := io.Copy(f, readerWithContext{ctx, r})
+	n, err := io.Copy(f, files.Until(ctx, r))
 	if err == nil {
 		_, err = f.Seek(0, io.SeekStart)
 	}
@@ -148,18 +150,6 @@ func (g *Group[R]) spool(ctx context.Context, r io.Reader) (*os.File, int64, err
 		return nil, 0, errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
 	return f, n, nil
-}
-
-type readerWithContext struct {
-	ctx context.Context //nolint:containedctx // ends the copy it is made for
-	r   io.Reader
-}
-
-func (r readerWithContext) Read(p []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return r.r.Read(p)
 }
 
 func (g *Group[R]) verify(r io.Reader) error {

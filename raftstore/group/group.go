@@ -45,7 +45,7 @@ type Config struct {
 	Name   string // "core"; in metrics and logs
 	NodeID string
 	// Bootstrap are the first voters, this node among them, if the storage is
-	// empty. Without any, an empty node waits to be added, or for BootstrapNow.
+	// empty. Without any, an empty node waits to be added.
 	Bootstrap []Server
 	// Nonvoter says that this node never votes. It keeps fewer entries, because
 	// it serves them to nobody.

@@ -222,7 +222,7 @@ func leader(t *testing.T, members []*member, within time.Duration) *member {
 	t.Helper()
 	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		for _, m := range members {
-			if m.Leading() {
+			if m.Leading() && m.raft.State() == raft.Leader { // not one that is about to notice its loss
 				return m
 			}
 		}

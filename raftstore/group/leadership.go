@@ -23,8 +23,13 @@ func (g *Group[R]) ring() {
 // listen rings at each change that the library tells of.
 func (g *Group[R]) listen() {
 	g.raft.RegisterObserver(raft.NewObserver(nil, false, func(o *raft.Observation) bool {
-		switch o.Data.(type) {
-		case raft.LeaderObservation, raft.RaftState:
+		switch is := o.Data.(type) {
+		case raft.LeaderObservation:
+			g.ring()
+		case raft.RaftState:
+			if is != raft.Leader {
+				g.leading.Store(false)
+			}
 			g.ring()
 		}
 		return false // was taken care of

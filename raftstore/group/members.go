@@ -11,8 +11,6 @@ import (
 )
 
 var (
-	// ErrHasState means that a group that has a log already was to be bootstrapped.
-	ErrHasState = errors.New("group has state already")
 	// ErrMembersChanged means that the members are no longer those that a change
 	// was based on. Look at them again.
 	ErrMembersChanged = errors.New("members have changed meanwhile")
@@ -36,34 +34,12 @@ type Member struct {
 	Voter bool
 }
 
-// BootstrapNow makes the servers the first voters of a group that has no state
-// yet. Nodes may do so at the same time, with the same servers in the same
-// order. Errors wrap ErrHasState, ErrAmbiguous or ErrClosed.
-func (g *Group[R]) BootstrapNow(ctx context.Context, servers []Server) error {
-	conf := configuration(servers)
-	err := g.do(ctx, func() error { return g.raft.BootstrapCluster(conf).Error() })
-	switch {
-	case errors.Is(err, raft.ErrCantBootstrap):
-		return fmt.Errorf("%w: %w", ErrHasState, err)
-	case err != nil:
-		return fmt.Errorf("bootstrap raft group %s: %w", g.cfg.Name, err)
-	}
-	g.adjust(conf)
-	return nil
-}
-
 func configuration(servers []Server) raft.Configuration {
 	var c raft.Configuration
 	for _, s := range servers {
 		c.Servers = append(c.Servers, raft.Server{ID: raft.ServerID(s.ID), Address: raft.ServerAddress(s.Addr)})
 	}
 	return c
-}
-
-// HasState reports whether the group has members, a log or a snapshot.
-func (g *Group[R]) HasState() bool {
-	index, members := g.Members()
-	return len(members) > 0 || index > 0 || g.raft.LastIndex() > 0
 }
 
 // Members lists the members as this node knows them, in the order they came,

@@ -49,16 +49,9 @@ func within(t *testing.T, d time.Duration) context.Context {
 
 func TestMembershipGrowsAndShrinks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		members := join(t, nil, nil)
+		members := join(t, nil, func(c *Config) { c.Bootstrap = []Server{{"0", "0"}} })
 		defer func() { closeAll(t, members) }()
 		first := members[0]
-		if first.HasState() {
-			t.Error("an empty member has state")
-		}
-		must(t, first.BootstrapNow(within(t, time.Second), []Server{{"0", "0"}}))
-		if err := first.BootstrapNow(within(t, time.Second), []Server{{"0", "0"}}); !errors.Is(err, ErrHasState) {
-			t.Errorf("bootstrapped twice: %v", err)
-		}
 		leader(t, members, 5*time.Second)
 		if d := first.store.deadline(first); d != deadlineAlone {
 			t.Errorf("write deadline alone: %v", d)

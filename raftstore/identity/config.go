@@ -5,12 +5,13 @@ import (
 	"log/slog"
 
 	"github.com/yardmaster/yardmaster/core/clock"
+	"github.com/yardmaster/yardmaster/core/fleet"
 )
 
 // Config says where a node's identity comes from: a token file, or the three
 // files of the operator's own authority.
 type Config struct {
-	NodeID string // see CheckNodeID
+	NodeID string // see fleet.CheckNodeID
 
 	// TokenFile holds cluster tokens, one a line. It wants to be readable by its
 	// owner alone.
@@ -31,7 +32,7 @@ type Config struct {
 // Validate reports everything that is wrong, at once.
 func (c Config) Validate() error {
 	var errs []error
-	if err := CheckNodeID(c.NodeID); err != nil {
+	if err := fleet.CheckNodeID(c.NodeID); err != nil {
 		errs = append(errs, err)
 	}
 	pki := 0

@@ -24,7 +24,7 @@ type Identity struct {
 }
 
 // Open reads the files, or creates the token file where it may. Nothing is
-// watched before Run. Errors wrap ErrNodeID, ErrToken, ErrMaterial, a sentinel
+// watched before Run. Errors wrap fleet.ErrNodeID, ErrToken, ErrMaterial, a sentinel
 // of the certificate or the file system's.
 func Open(cfg Config) (*Identity, error) {
 	cfg = cfg.withDefaults()

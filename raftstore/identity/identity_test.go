@@ -16,7 +16,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -28,8 +27,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-var nodeID = regexp.MustCompile(`\A[a-z0-9][a-z0-9.-]{0,62}\z`)
 
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 

@@ -8,11 +8,12 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/yardmaster/yardmaster/raftstore/files"
 )
 
 // ErrMaterial means that the files of an operator's own authority do not go
@@ -37,7 +38,7 @@ func (c Config) load(old *material, now time.Time) (*material, error) {
 	sum := sha256.New()
 	texts := make([][]byte, len(names))
 	for i, name := range names {
-		text, err := readFile(name)
+		text, err := files.ReadBounded(name, maxFile)
 		if err != nil {
 			return nil, err
 		}
@@ -69,22 +70,6 @@ func wrapFile(name string, err error) error {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", name, err)
-}
-
-func readFile(name string) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(text) > maxFile {
-		return nil, fmt.Errorf("%s: larger than %d bytes", name, maxFile)
-	}
-	return text, nil
 }
 
 func fromTokens(text []byte) (*material, error) {
@@ -197,13 +182,5 @@ func createTokenFile(name string) (created bool, err error) {
 	} else if err != nil {
 		return false, nil
 	}
-	return true, syncDir(filepath.Dir(name))
-}
-
-func syncDir(name string) error {
-	d, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return true, files.SyncFolder(filepath.Dir(name))
 }

@@ -131,14 +131,3 @@ func FuzzParseTokens(f *testing.F) {
 		}
 	})
 }
-
-func FuzzCheckNodeID(f *testing.F) {
-	for _, id := range []string{"a", "planner-1", "10.0.0.1", "-a", "A", "ä", strings.Repeat("x", 64)} {
-		f.Add(id)
-	}
-	f.Fuzz(func(t *testing.T, id string) {
-		if err := CheckNodeID(id); (err == nil) != nodeID.MatchString(id) {
-			t.Errorf("CheckNodeID(%q) = %v", id, err)
-		}
-	})
-}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/yardmaster/yardmaster/core/fleet"
 )
 
 var (
@@ -59,7 +61,7 @@ func (m *material) verify(chain []*x509.Certificate, use x509.ExtKeyUsage, now t
 	if len(leaf.DNSNames) == 0 {
 		return Peer{}, fmt.Errorf("%w: it names no node", ErrBadCertificate)
 	}
-	if err := CheckNodeID(leaf.DNSNames[0]); err != nil {
+	if err := fleet.CheckNodeID(leaf.DNSNames[0]); err != nil {
 		return Peer{}, fmt.Errorf("%w: %w", ErrBadCertificate, err)
 	}
 	root := chains[0][len(chains[0])-1]
@@ -91,7 +93,7 @@ func firstName(cert *x509.Certificate) string {
 	if len(cert.DNSNames) == 0 {
 		return ""
 	}
-	return cert.DNSNames[0][:min(len(cert.DNSNames[0]), maxNodeID)]
+	return cert.DNSNames[0][:min(len(cert.DNSNames[0]), fleet.MaxNodeID)]
 }
 
 // Trusts reports whether the authority of that fingerprint still vouches for

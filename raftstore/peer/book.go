@@ -5,8 +5,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"google.golang.org/protobuf/proto"
 )
 
 // maxBook bounds a book. Gateways come and go under new names.
@@ -77,10 +75,4 @@ func (b *Book) Nodes(since time.Time) []*Node {
 	}
 	slices.SortFunc(out, func(x, y *Node) int { return strings.Compare(x.GetId(), y.GetId()) })
 	return out
-}
-
-// Clone copies a node, so that it can be changed.
-func Clone(n *Node) *Node {
-	c, _ := proto.Clone(n).(*Node)
-	return c
 }

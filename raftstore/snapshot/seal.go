@@ -6,11 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"os"
 	"path/filepath"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/yardmaster/yardmaster/raftstore/files"
 )
 
 // ErrDamaged means that a snapshot is not what was written.
@@ -36,10 +37,10 @@ func seal(folder string) error {
 	if err != nil {
 		return err
 	}
-	if err := writeSynced(filepath.Join(folder, sealFile), sealOf(meta)); err != nil {
+	if err := files.WriteSynced(filepath.Join(folder, sealFile), sealOf(meta)); err != nil {
 		return err
 	}
-	return syncFolder(folder)
+	return files.SyncFolder(folder)
 }
 
 // describe reads the description of a snapshot and checks it. A snapshot without
@@ -72,28 +73,11 @@ func describe(folder, id string) (*raft.SnapshotMeta, error) {
 	return &meta, nil
 }
 
+// readSmall reads one of the files beside a snapshot.
 func readSmall(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
+	b, err := files.ReadBounded(path, maxMeta)
+	if errors.Is(err, files.ErrTooLong) {
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
-	b, err := io.ReadAll(io.LimitReader(f, maxMeta))
-	return b, errors.Join(err, f.Close())
-}
-
-func writeSynced(path string, b []byte) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	return errors.Join(err, f.Sync(), f.Close())
-}
-
-func syncFolder(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return b, err
 }

@@ -46,7 +46,9 @@ func Open(dir string, retain int, log hclog.Logger, onDamage func(id string, err
 	return s, s.tidy()
 }
 
-// OpenReadOnly opens the snapshots in dir and changes nothing there.
+// OpenReadOnly looks at the snapshots in dir, which need not exist, and changes
+// nothing there: all that are kept are listed, those that are damaged are left out
+// and stay where they are, and Create wraps ErrReadOnly.
 func OpenReadOnly(dir string) *Store {
 	return &Store{dir: dir, retain: 1 << 20}
 }
@@ -129,30 +131,6 @@ func (s *Store) List() ([]*raft.SnapshotMeta, error) {
 		return cmp.Or(cmp.Compare(b.Term, a.Term), cmp.Compare(b.Index, a.Index), strings.Compare(b.ID, a.ID))
 	})
 	return out[:min(len(out), s.retain)], nil
-}
-
-// Damaged says what is wrong with snapshots, by id: those in quarantine, and
-// those that would go there.
-func (s *Store) Damaged() (map[string]string, error) {
-	out := map[string]string{}
-	err := s.each(func(id string, _ *raft.SnapshotMeta, err error) error {
-		if errors.Is(err, ErrDamaged) {
-			out[id] = err.Error()
-			return nil
-		}
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("damaged snapshots: %w", err)
-	}
-	entries, err := os.ReadDir(filepath.Join(s.dir, quarantineFolder))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("damaged snapshots: %w", err)
-	}
-	for _, e := range entries {
-		out[e.Name()] = "in quarantine"
-	}
-	return out, nil
 }
 
 // each calls f for each snapshot with its description, or with what is wrong.

@@ -98,9 +98,6 @@ func TestFlippedBitsAreNoticed(t *testing.T) {
 				if got, err := contents(s, older); err != nil || got != "the older state" {
 					t.Fatalf("%q, %v", got, err)
 				}
-				if found, err := s.Damaged(); err != nil || len(found) != 1 {
-					t.Fatalf("Damaged = %v, %v", found, err)
-				}
 				if _, err := os.Stat(filepath.Join(dir, quarantineFolder, newer, "state.bin")); err != nil {
 					t.Fatal(err)
 				}
@@ -176,8 +173,8 @@ func TestReadOnlyChangesNothing(t *testing.T) {
 	if got := indices(t, ro); !slices.Equal(got, []uint64{10}) {
 		t.Errorf("snapshots at %v", got)
 	}
-	if found, err := ro.Damaged(); err != nil || len(found) != 1 || found[bad] == "" {
-		t.Errorf("Damaged = %v, %v", found, err)
+	if _, err := os.Stat(ro.folder(bad)); err != nil {
+		t.Errorf("the damaged snapshot was moved: %v", err)
 	}
 	if got, err := contents(ro, good); err != nil || got != "state" {
 		t.Errorf("%q, %v", got, err)

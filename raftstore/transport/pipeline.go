@@ -22,6 +22,7 @@ type pipeline struct {
 	answers chan raft.AppendFuture
 	closed  chan struct{}
 	close   sync.Once
+	ended   chan struct{} // when relay has
 }
 
 // maxAnswers bounds the answers that nobody has looked at: more than can come
@@ -29,13 +30,14 @@ type pipeline struct {
 const maxAnswers = 64
 
 func newPipeline(inner raft.AppendPipeline) *pipeline {
-	p := &pipeline{AppendPipeline: inner, answers: make(chan raft.AppendFuture, maxAnswers), closed: make(chan struct{})}
+	p := &pipeline{AppendPipeline: inner, answers: make(chan raft.AppendFuture, maxAnswers), closed: make(chan struct{}), ended: make(chan struct{})}
 	go p.relay()
 	return p
 }
 
 // relay ends with the pipeline, which the library closes.
 func (p *pipeline) relay() {
+	defer close(p.ended)
 	for {
 		select {
 		case f := <-p.AppendPipeline.Consumer():
@@ -53,8 +55,9 @@ func (p *pipeline) relay() {
 // Consumer gives the answers.
 func (p *pipeline) Consumer() <-chan raft.AppendFuture { return p.answers }
 
-// Close ends the pipeline.
+// Close ends the pipeline and waits for its goroutine.
 func (p *pipeline) Close() error {
 	p.close.Do(func() { close(p.closed) })
+	<-p.ended
 	return p.AppendPipeline.Close()
 }

@@ -72,7 +72,7 @@ func enter(ctx context.Context, p Process, m membership) (*node, error) {
 		Port: out.port, Advertise: advertise, Join: m.Cluster.Join, BootstrapExpect: m.Cluster.BootstrapExpect,
 		ReapAfter: m.Cluster.ReapAfter, AdminAddr: m.Admin, Version: p.Version,
 		Heartbeat: scaled(heartbeat, times), Lease: scaled(lease, times), Prefix: prefixOptions(),
-		Registry: p.Registry, Logger: p.Log, Clock: p.Clock,
+		Registry: p.Registry, Logger: p.Log,
 	}
 	store, err := raftstore.Open(ctx, out.config)
 	if err != nil {

@@ -50,7 +50,7 @@ const leaderWait = 10 * time.Second
 func StartPlanner(ctx context.Context, p Process, c config.Planner, security config.TLS) (*Planner, error) {
 	store, err := raftstore.Open(ctx, raftstore.Config{
 		Dir: c.DataDir, InMemory: c.DataDir == "", NodeID: c.ID, Version: p.Version, Prefix: prefixOptions(),
-		Registry: p.Registry, Logger: p.Log, Clock: p.Clock,
+		Registry: p.Registry, Logger: p.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("planner.data-dir: %w", err)

@@ -7,12 +7,12 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/route"
 	"github.com/yardmaster/yardmaster/core/unit"
 	"github.com/yardmaster/yardmaster/core/wire/edge"
@@ -234,14 +234,12 @@ func advertise(place *string) value {
 // nodeName takes the name of a member of the cluster: it stands in certificates.
 func nodeName(place *string, optional bool) value {
 	return typed[string]{place: place, name: "name", format: keep, parse: func(raw string) (string, error) {
-		if raw == "" && optional || nodeNames.MatchString(raw) {
+		if raw == "" && optional || fleet.CheckNodeID(raw) == nil {
 			return raw, nil
 		}
 		return "", fmt.Errorf("%q is not a node's name: 1 to 63 of a-z, 0-9, dot and hyphen, a letter or digit first", raw)
 	}}
 }
-
-var nodeNames = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{0,62}$`)
 
 // loopback takes host:port that other machines cannot reach, or nothing.
 func loopback(place *string) value {

@@ -52,10 +52,16 @@ type nameplate struct {
 	Joined bool `json:"joined,omitempty"`
 	// Recovered are the clusters that this one was recovered from.
 	Recovered []recovered `json:"recovered_from,omitempty"`
+	// Voters is how many there were before the last recovery.
+	Voters int `json:"voters,omitempty"`
 	// Recovering is set while a recovery is under way: the groups may be of two
 	// clusters.
 	Recovering bool `json:"recovering,omitempty"`
 }
+
+// founders is how many planners the cluster began with, as far as this node was
+// there.
+func (n *nameplate) founders() int { return max(len(n.Founders), n.Voters) }
 
 type founder struct {
 	ID   string `json:"id"`

@@ -87,6 +87,9 @@ func TestRecoveredClusterEndsTheOld(t *testing.T) {
 	y.ready(old...)
 	nodes[0].mustStart("")
 	y.ready(nodes[0])
+	if n := nodes[0].Status().Founders; n != 3 {
+		t.Errorf("it says that there were %d planners before", n)
+	}
 	propose(t, nodes[0], "after")
 	for _, n := range old {
 		select {

@@ -131,6 +131,13 @@ func (c *RecoverConfig) recoverGroups(dir *directory, out Recovery) (Recovery, e
 	for _, v := range out.Voters {
 		id.Founders = append(id.Founders, founder{v.ID, v.Addr})
 	}
+	before := 0
+	for _, m := range out.Core.Members {
+		if m.Voter {
+			before++
+		}
+	}
+	id.Voters = max(before, id.Voters)
 	if out.NewClusterID != id.ClusterID {
 		id.Recovered = remember(id.Recovered, recovered{id.ClusterID, time.Now().UTC().Truncate(time.Second)})
 	}

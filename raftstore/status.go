@@ -39,7 +39,8 @@ type NodeStatus struct {
 	Incarnation string `json:"incarnation"` // new at each start
 	ClusterID   string `json:"cluster_id"`
 	Voter       bool   `json:"voter"` // what it means to be; see Member.Voter for what it is
-	// Founders is how many founded the cluster, if this node is one of them.
+	// Founders is how many planners founded the cluster, or voted before it was
+	// recovered, if this node was one of them.
 	Founders  int    `json:"founders,omitempty"`
 	Version   string `json:"version"`
 	MaxLevel  uint32 `json:"max_level"`
@@ -97,7 +98,7 @@ func (s *Store) Status() NodeStatus {
 	out := NodeStatus{
 		NodeID: s.cfg.NodeID, Incarnation: s.incarnation, ClusterID: s.ClusterID(), Voter: !s.cfg.Nonvoter,
 		Version: s.cfg.Version, MaxLevel: s.cfg.MaxLevel, Level: s.machine.FeatureLevel(),
-		PeerAddr: s.cfg.Advertise, AdminAddr: s.cfg.AdminAddr, Founders: len(s.id.Load().Founders),
+		PeerAddr: s.cfg.Advertise, AdminAddr: s.cfg.AdminAddr, Founders: s.id.Load().founders(),
 		SyncMedian: s.sync.Median, SyncWorst: s.sync.Worst, Verdict: s.care.verdict.Load(),
 	}
 	if g := s.groups.Load(); g != nil {

@@ -91,7 +91,7 @@ func (r *replica) follow(ctx context.Context) error {
 				r.take(store) //nolint:contextcheck // hide ends what it shows
 			}
 		}
-		if since, why := store.Stranded(); why != nil && time.Since(since) > r.patience {
+		if since, why := store.Stranded(); why != nil && (time.Since(since) > r.patience || errors.Is(why, raftstore.ErrRecovered)) {
 			return fmt.Errorf("%w: %w", errFoundedAnew, why)
 		}
 		select {

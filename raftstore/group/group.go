@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
 	"github.com/yardmaster/yardmaster/core/measure"
@@ -170,6 +171,7 @@ type Group[R any] struct {
 	done   error         // how that went, written before
 
 	metrics metrics
+	said    repeats // the library's lines
 }
 
 // Open starts the member. It returns when the state on disk is restored, which
@@ -269,6 +271,7 @@ func (g *Group[R]) start(ctx context.Context) error {
 
 func (g *Group[R]) newNode() (*raft.Raft, error) {
 	conf := g.cfg.library(g.log)
+	conf.Logger = hcLogger{Logger: hclog.NewNullLogger(), slog: g.log, said: &g.said}
 	conf.NotifyCh = g.changes
 	if len(g.cfg.Bootstrap) > 0 {
 		if err := g.bootstrap(conf); err != nil {

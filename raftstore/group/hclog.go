@@ -6,6 +6,7 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 )
@@ -22,6 +23,7 @@ type hcLogger struct {
 	hclog.Logger
 	slog *slog.Logger
 	name string
+	said *repeats // nil: errors are told each time
 }
 
 var levels = map[hclog.Level]slog.Level{
@@ -33,7 +35,12 @@ var levels = map[hclog.Level]slog.Level{
 }
 
 func (h hcLogger) Log(level hclog.Level, msg string, args ...any) {
-	h.slog.Log(context.Background(), levels[level], msg, render(args)...)
+	as := levels[level]
+	args = render(args)
+	if level == hclog.Error && h.said.again(time.Now(), msg, args) {
+		as = slog.LevelDebug
+	}
+	h.slog.Log(context.Background(), as, msg, args...)
 }
 
 func (h hcLogger) Trace(msg string, args ...any) { h.Log(hclog.Trace, msg, args...) }

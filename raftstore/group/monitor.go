@@ -92,6 +92,7 @@ func (w *watcher[R]) look() {
 	w.lookAtLog(now)
 	g.adjust(g.raft.GetConfiguration().Configuration())
 	w.lookAtDisk()
+	g.said.over(now, g.log)
 }
 
 func (w *watcher[R]) lookAtLog(now time.Time) {

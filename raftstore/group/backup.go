@@ -35,7 +35,13 @@ func metaOf(m *raft.SnapshotMeta) SnapshotMeta {
 
 // Snapshot writes a snapshot now.
 func (g *Group[R]) Snapshot(ctx context.Context) error {
-	err := g.do(ctx, func() error { return g.raft.Snapshot().Error() })
+	err := g.do(ctx, func() error {
+		if err := g.turns.take(ctx); err != nil {
+			return err
+		}
+		defer g.turns.end()
+		return g.raft.Snapshot().Error()
+	})
 	if errors.Is(err, raft.ErrNothingNewToSnapshot) {
 		return nil
 	}
@@ -66,12 +72,16 @@ func (g *Group[R]) SaveSnapshot(ctx context.Context) (SnapshotMeta, io.ReadClose
 // Restore replaces the state of the whole group by a saved snapshot, which is
 // checked to the end first. Members stay as they are. Only the leader can, and
 // what is proposed meanwhile may be lost; on an error after the check the
-// outcome is ErrAmbiguous. Errors also wrap ErrBadSnapshot, ErrNotLeader or
-// ErrClosed.
+// outcome is ErrAmbiguous. A second restore beside it is refused with ErrBusy.
+// Errors also wrap ErrBadSnapshot, ErrNotLeader or ErrClosed.
 func (g *Group[R]) Restore(ctx context.Context, meta SnapshotMeta, r io.Reader) error {
 	if g.raft.State() != raft.Leader {
 		return fmt.Errorf("restore: %w", ErrNotLeader)
 	}
+	if !g.forcing.CompareAndSwap(false, true) {
+		return errRestoring
+	}
+	defer g.forcing.Store(false)
 	spool, size, err := g.spool(ctx, r)
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
@@ -101,6 +111,10 @@ func (g *Group[R]) Restore(ctx context.Context, meta SnapshotMeta, r io.Reader) 
 // force has the library take a snapshot over. From when it has begun to read no
 // error means that nothing happened.
 func (g *Group[R]) force(ctx context.Context, meta *raft.SnapshotMeta, r io.Reader) error {
+	if err := g.turns.take(ctx); err != nil { // nothing has happened
+		return err
+	}
+	defer g.turns.end()
 	g.restoring <- struct{}{}
 	defer func() { <-g.restoring }()
 	if g.ctx.Err() != nil {

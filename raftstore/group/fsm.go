@@ -46,8 +46,8 @@ var (
 	ErrRestoreLoop = errors.New("snapshots are restored in a loop")
 )
 
-// maxBarrenRestores is how many restores in a row may bring no new entry. Two
-// happen in honest races of a snapshot with its own retry.
+// maxBarrenRestores is how many restores of one snapshot in a row may bring no new
+// entry. Two happen in honest races of a snapshot with its own retry.
 const maxBarrenRestores = 3
 
 // adapter is an FSM as the library wants it, with the watchdog for restores. Its
@@ -67,8 +67,8 @@ type adapter[R any] struct {
 	forced atomic.Bool
 
 	applied atomic.Uint64 // last entry in fsm
-	highest uint64        // highest index ever reached, by an entry or a snapshot
-	barren  int           // restores since highest last rose
+	barren  int           // restores of one snapshot in a row without an entry after it
+	again   uint64        // which
 	refused error         // why snapshots were not restored at the start
 	stopped error         // why nothing is applied any more
 }
@@ -77,7 +77,8 @@ type adapter[R any] struct {
 type events struct {
 	configured func(index uint64, c raft.Configuration)
 	restored   func(applied uint64, l label, took time.Duration)
-	persisted  func(bytes int64, took time.Duration)
+	persisted  func(index uint64, bytes int64, took time.Duration)
+	newest     func() uint64   // last entry of the newest snapshot that was restored
 	unwritten  func(err error) // a snapshot could not be written
 }
 
@@ -92,7 +93,7 @@ func (a *adapter[R]) Apply(l *raft.Log) any {
 	if err != nil {
 		return a.stop("apply", fmt.Errorf("%w: %w", ErrCannotApply, err))
 	}
-	a.advance(l.Index)
+	a.barren = 0
 	a.applied.Store(l.Index)
 	a.samples.step(before, l.Index)
 	return res
@@ -103,12 +104,6 @@ func (a *adapter[R]) Apply(l *raft.Log) any {
 // without it, an idle group refuses snapshots after each change of members.
 func (a *adapter[R]) StoreConfiguration(index uint64, c raft.Configuration) {
 	a.events.configured(index, c)
-}
-
-func (a *adapter[R]) advance(index uint64) {
-	if index > a.highest {
-		a.highest, a.barren = index, 0
-	}
 }
 
 // stop lets nothing through any more, and returns nil.
@@ -123,6 +118,9 @@ func (a *adapter[R]) stop(guard string, err error) any {
 func (a *adapter[R]) Snapshot() (raft.FSMSnapshot, error) {
 	if a.stopped != nil {
 		return nil, a.stopped
+	}
+	if a.forced.Load() {
+		return nil, errRestoring
 	}
 	return persister{a.fsm.Snapshot(), a.events}, nil
 }
@@ -139,13 +137,15 @@ func (a *adapter[R]) Restore(r io.ReadCloser) error {
 	if err := a.fsm.Restore(r); err != nil {
 		return a.refuse(err)
 	}
-	a.barren++
 	applied := a.fsm.Applied()
-	a.advance(max(applied, l.index))
+	end := max(applied, l.index)
+	if a.barren++; end != a.again {
+		a.again, a.barren = end, 1
+	}
 	a.applied.Store(applied)
 	a.events.restored(applied, l, time.Since(start))
 	if a.barren >= maxBarrenRestores {
-		a.stop("restore_loop", fmt.Errorf("%w: %d restores and none went beyond entry %d", ErrRestoreLoop, a.barren, a.highest))
+		a.stop("restore_loop", fmt.Errorf("%w: %d restores and none went beyond entry %d", ErrRestoreLoop, a.barren, end))
 	}
 	return a.stopped
 }
@@ -173,6 +173,10 @@ type persister struct {
 func (p persister) Persist(sink raft.SnapshotSink) error {
 	start := time.Now()
 	n, err := p.state.WriteTo(sink)
+	s, _ := sink.(indexed)
+	if newest := p.events.newest(); err == nil && s.index < newest {
+		err = fmt.Errorf("%w: entry %d, and %d", ErrSuperseded, s.index, newest)
+	}
 	if err != nil {
 		err = errors.Join(err, sink.Cancel())
 	} else {
@@ -182,7 +186,7 @@ func (p persister) Persist(sink raft.SnapshotSink) error {
 		p.events.unwritten(err)
 		return err
 	}
-	p.events.persisted(n, time.Since(start))
+	p.events.persisted(s.index, n, time.Since(start))
 	return nil
 }
 

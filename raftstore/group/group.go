@@ -148,6 +148,10 @@ type Group[R any] struct {
 	handing   atomic.Uint64 // last term in which leadership was handed on
 	lowDisk   atomic.Bool
 	restoring chan struct{} // taken by Restore while the library is at it
+	turns     turns
+	forcing   atomic.Bool           // a Restore is under way, from its first byte on
+	base      atomic.Pointer[label] // what the state was last restored from
+	snapped   atomic.Uint64         // last entry of the newest snapshot
 
 	passed atomic.Uint64 // no entry up to it is still to be applied
 	// membersIndex is the entry of the committed members: the library keeps the
@@ -187,9 +191,11 @@ func Open[R any](ctx context.Context, cfg Config, fsm FSM[R]) (*Group[R], error)
 		faulted:   make(chan struct{}),
 		ended:     make(chan struct{}),
 		restoring: make(chan struct{}, 1),
+		turns:     newTurns(),
 		transfer:  transferWatch{limit: 5 * cfg.Heartbeat},
 		metrics:   newMetrics(cfg.Registry, cfg.Name),
 	}
+	g.base.Store(&label{})
 	g.ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	g.adapter = g.adapt(fsm)
 	g.snapshots = labelling{cfg.Snapshots, &g.adapter.forced, g.adapter.events.unwritten}
@@ -200,11 +206,13 @@ func Open[R any](ctx context.Context, cfg Config, fsm FSM[R]) (*Group[R], error)
 		return nil, errors.Join(err, g.trans.Close(), g.store.Close())
 	}
 	g.trans.Watch(g.raft)
+	g.trans.Screen(g.screen)
 	g.listen()
 	g.adjust(g.raft.GetConfiguration().Configuration())
 	g.tasks.Go(g.drainNotify)
 	g.tasks.Go(g.lead)
 	g.tasks.Go(g.watch)
+	g.tasks.Go(g.snapshotRegularly)
 	return g, nil
 }
 
@@ -220,11 +228,15 @@ func (g *Group[R]) adapt(fsm FSM[R]) *adapter[R] {
 		},
 		restored: func(applied uint64, l label, took time.Duration) {
 			raise(&g.passed, l.index)
+			raise(&g.snapped, l.index)
+			g.base.Store(&l)
 			g.membersIndex.Store(l.members)
 			g.metrics.restoreSeconds.Observe(took.Seconds())
 			g.cfg.OnRestore(applied)
 		},
-		persisted: func(bytes int64, took time.Duration) {
+		newest: func() uint64 { return g.base.Load().index },
+		persisted: func(index uint64, bytes int64, took time.Duration) {
+			raise(&g.snapped, index)
 			g.metrics.snapshotBytes.Set(float64(bytes))
 			g.metrics.snapshotSeconds.Observe(took.Seconds())
 		},
@@ -278,6 +290,9 @@ func (g *Group[R]) newNode() (*raft.Raft, error) {
 			return nil, err
 		}
 	}
+	if err := g.dropOverruled(); err != nil {
+		return nil, err
+	}
 	if err := g.findFloor(); err != nil {
 		return nil, err
 	}
@@ -320,7 +335,7 @@ func (c *Config) library(log *slog.Logger) *raft.Config {
 	conf.BatchApplyCh = true
 	conf.ShutdownOnRemove = false
 	conf.TrailingLogs = c.TrailingLogs
-	conf.SnapshotInterval, conf.SnapshotThreshold = c.SnapshotEvery, c.SnapshotEntries
+	conf.SnapshotInterval, conf.SnapshotThreshold = neverByItself, c.SnapshotEntries
 	conf.Logger = NewHCLog(log)
 	conf.NoLegacyTelemetry = true
 	return conf

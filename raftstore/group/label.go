@@ -20,8 +20,15 @@ func (s labelling) Create(v raft.SnapshotVersion, index, term uint64, c raft.Con
 	sink, err := s.SnapshotStore.Create(v, index, term, c, cIndex, t)
 	if err != nil {
 		s.failed(err)
+		return nil, err
 	}
-	return sink, err
+	return indexed{sink, index}, nil
+}
+
+// indexed is a sink that knows the last entry of its snapshot.
+type indexed struct {
+	raft.SnapshotSink
+	index uint64
 }
 
 // Open opens a snapshot. While a restore is forced, one that cannot be opened
@@ -31,7 +38,7 @@ func (s labelling) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	meta, r, err := s.SnapshotStore.Open(id)
 	switch {
 	case err == nil:
-		return meta, labelled{r, label{meta.Index, meta.ConfigurationIndex}}, nil
+		return meta, labelled{r, label{meta.Index, meta.Term, meta.ConfigurationIndex}}, nil
 	case s.forced.Load():
 		return &raft.SnapshotMeta{ID: id}, unreadable{err}, nil
 	default:
@@ -46,7 +53,7 @@ func (unreadable) Close() error               { return nil }
 
 // label is what the library knows a snapshot by: the last entry in it, and the
 // entry that made its members so.
-type label struct{ index, members uint64 }
+type label struct{ index, term, members uint64 }
 
 type labelled struct {
 	io.ReadCloser

@@ -118,7 +118,7 @@ func Recover[R any](cfg RecoverConfig, fsm FSM[R]) error {
 func silence() events {
 	return events{
 		configured: func(uint64, raft.Configuration) {},
-		restored:   func(uint64, label, time.Duration) {}, persisted: func(int64, time.Duration) {},
+		restored:   func(uint64, label, time.Duration) {}, persisted: func(uint64, int64, time.Duration) {}, newest: func() uint64 { return 0 },
 		unwritten: func(error) {},
 	}
 }

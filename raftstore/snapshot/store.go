@@ -202,6 +202,9 @@ func openContents(folder string, meta *raft.SnapshotMeta) (*raft.SnapshotMeta, i
 	return meta, f, nil
 }
 
+// Discard puts a snapshot into quarantine that is whole and of no use.
+func (s *Store) Discard(id string, why error) error { return s.quarantine(id, why) }
+
 // quarantine moves a damaged snapshot away, for somebody to look at.
 func (s *Store) quarantine(id string, why error) error {
 	if s.files == nil {

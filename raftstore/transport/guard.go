@@ -39,6 +39,7 @@ type Node interface {
 type Guarded struct {
 	inner Inner
 	node  atomic.Pointer[Node]
+	sieve atomic.Pointer[Sieve]
 	// queue is what the library consumes: inner's requests and the heartbeats
 	// that were not let through.
 	queue chan raft.RPC
@@ -60,11 +61,22 @@ func Guard(inner Inner) *Guarded {
 // them queue.
 func (g *Guarded) Watch(n Node) { g.node.Store(&n) }
 
+// Sieve sees a peer's request before the library does. It passes it on, at once or
+// later, or answers it. It must not block.
+type Sieve func(rpc raft.RPC, pass func(raft.RPC))
+
+// Screen has every request go through s, but for heartbeats, which are let by.
+func (g *Guarded) Screen(s Sieve) { g.sieve.Store(&s) }
+
 func (g *Guarded) forward() {
 	for {
 		select {
 		case rpc := <-g.inner.Consumer():
-			g.enqueue(rpc)
+			if s := g.sieve.Load(); s != nil {
+				(*s)(rpc, g.enqueue)
+			} else {
+				g.enqueue(rpc)
+			}
 		case <-g.done:
 			return
 		}

@@ -1,0 +1,173 @@
+package group
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// gate holds the writing of snapshots up.
+type gate struct {
+	*counter
+	hold atomic.Pointer[chan struct{}]
+	met  chan struct{}
+}
+
+func (g *gate) Snapshot() io.WriterTo { return gated{g.counter.Snapshot(), g} }
+
+type gated struct {
+	io.WriterTo
+	gate *gate
+}
+
+func (g gated) WriteTo(w io.Writer) (int64, error) {
+	if c := g.gate.hold.Load(); c != nil {
+		g.gate.met <- struct{}{}
+		<-*c
+	}
+	return g.WriterTo.WriteTo(w)
+}
+
+// gatedCluster is a cluster with a gate at each member.
+func gatedCluster(t *testing.T, n int) ([]*member, []*gate) {
+	t.Helper()
+	gates := make([]*gate, n)
+	members := cluster(t, n, func(i int, c *Config) {
+		c.SpoolDir, c.TrailingLogs = t.TempDir(), 5
+		c.Store = monotonic{c.Store.(*sickStore)}
+	})
+	for i, m := range members {
+		gates[i] = &gate{counter: m.fsm, met: make(chan struct{}, 1)}
+		m.adapter.fsm = gates[i] // nothing has been applied yet
+	}
+	return members, gates
+}
+
+// monotonic is a store whose old entries are dropped by a restore, as they are on
+// disk.
+type monotonic struct{ *sickStore }
+
+func (monotonic) IsMonotonic() bool { return true }
+
+// A snapshot that was begun before a restore and finished after it made the leader
+// look for entries where it has none, and send its own snapshot for ever.
+func TestSnapshotBesideARestore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members, gates := gatedCluster(t, 3)
+		defer closeAll(t, members)
+		lead := leader(t, members, 5*time.Second)
+		for i := range 20 {
+			_, err := apply(t, lead, strconv.Itoa(i), time.Second)
+			must(t, err)
+		}
+		meta, r, err := lead.SaveSnapshot(within(t, time.Second))
+		must(t, err)
+		saved, err := io.ReadAll(r)
+		must(t, err, r.Close())
+		_, err = apply(t, lead, "x", time.Second)
+		must(t, err)
+
+		slow := make(chan struct{})
+		for i := range gates { // at followers too
+			gates[i].hold.Store(&slow)
+			go func() { _ = members[i].Snapshot(within(t, time.Minute)) }()
+		}
+		for _, g := range gates {
+			<-g.met
+		}
+		restored := make(chan error, 1)
+		go func() { restored <- lead.Restore(within(t, time.Minute), meta, bytes.NewReader(saved)) }()
+		time.Sleep(time.Second)
+		if err := lead.Restore(within(t, time.Second), meta, bytes.NewReader(saved)); !errors.Is(err, ErrBusy) || err.Error() != string(errRestoring) {
+			t.Errorf("a second restore: %v", err)
+		}
+		for _, g := range gates {
+			g.hold.Store(nil)
+		}
+		close(slow)
+		must(t, <-restored)
+
+		far := without(members, lead)[0]
+		isolate(members, indexOf(members, far))
+		for range 10 {
+			_, err = apply(t, lead, "x", time.Second)
+			must(t, err)
+		}
+		connect(members, indexOf(members, far))
+		time.Sleep(5 * time.Second)
+		lead = leader(t, members, 5*time.Second)
+		index, err := lead.ReadIndex(within(t, time.Second))
+		must(t, err)
+		for i, m := range members {
+			if err := m.WaitApplied(within(t, 5*time.Second), index); err != nil || m.Fault() != nil || m.fsm.total() != lead.fsm.total() {
+				t.Errorf("member %d: sum %d, want %d, %v, fault %v", i, m.fsm.total(), lead.fsm.total(), err, m.Fault())
+			}
+		}
+	})
+}
+
+func indexOf(members []*member, m *member) int {
+	for i := range members {
+		if members[i] == m {
+			return i
+		}
+	}
+	return -1
+}
+
+// A leader that is cut off right after it has restored by itself holds a state
+// that nobody agreed to.
+func TestARestoreThatWasNotCommittedIsOverruled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members, _ := gatedCluster(t, 3)
+		defer closeAll(t, members)
+		lead := leader(t, members, 5*time.Second)
+		_, err := apply(t, lead, "abc", time.Second)
+		must(t, err)
+		meta, r, err := lead.SaveSnapshot(within(t, time.Second))
+		must(t, err)
+		saved, err := io.ReadAll(r)
+		must(t, err, r.Close())
+		for range 20 {
+			_, err = apply(t, lead, "x", time.Second)
+			must(t, err)
+		}
+		isolate(members, indexOf(members, lead))
+		if err := lead.Restore(within(t, time.Second), meta, bytes.NewReader(saved)); !errors.Is(err, ErrAmbiguous) {
+			t.Errorf("restored alone: %v", err)
+		}
+		if lead.fsm.total() != 3 {
+			t.Errorf("sum %d", lead.fsm.total())
+		}
+		others := without(members, lead)
+		next := leader(t, others, 10*time.Second)
+		_, err = apply(t, next, "y", time.Second)
+		must(t, err)
+		connect(members, indexOf(members, lead))
+		waitFault(t, lead)
+		if !errors.Is(lead.Fault(), ErrOverruled) {
+			t.Errorf("fault %v", lead.Fault())
+		}
+		if _, err := apply(t, leader(t, others, 10*time.Second), "z", time.Second); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestSupersededSnapshotIsNotFinished(t *testing.T) {
+	e := silence()
+	e.newest = func() uint64 { return 62 }
+	store := raft.NewInmemSnapshotStore()
+	sink, err := labelling{SnapshotStore: store, failed: func(err error) { t.Error(err) }}.Create(raft.SnapshotVersionMax, 61, 1, raft.Configuration{}, 1, nil)
+	must(t, err)
+	if err := (persister{(&counter{}).Snapshot(), e}).Persist(sink); !errors.Is(err, ErrSuperseded) {
+		t.Errorf("written: %v", err)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -98,14 +99,22 @@ func TestRetriesHaveOneEffect(t *testing.T) {
 	y.until("level 2", func() bool { return others[0].FeatureLevel() == 2 && others[1].FeatureLevel() == 2 })
 	stop := make(chan struct{})
 	counts := make([]count, len(others))
+	progress := make([]atomic.Int64, len(others))
 	var all sync.WaitGroup
 	for i, n := range others {
-		all.Go(func() { counts[i] = increment(ctx, n, "counter-"+n.cfg.NodeID, stop) })
+		all.Go(func() { counts[i] = increment(ctx, n, "counter-"+n.cfg.NodeID, stop, &progress[i]) })
 	}
-	time.Sleep(200 * time.Millisecond)
+	on := func(what string) { // each of them counts a few times more
+		t.Helper()
+		for i := range progress {
+			from := progress[i].Load()
+			y.until("counting "+what, func() bool { return progress[i].Load() > from+5 || ctx.Err() != nil })
+		}
+	}
+	on("before the leader is gone")
 	leads.kill()
 	y.leader(others)
-	time.Sleep(300 * time.Millisecond)
+	on("afterwards")
 	close(stop)
 	all.Wait()
 	for i, n := range others {
@@ -132,7 +141,7 @@ type count struct {
 }
 
 // increment counts up a register of its own by compare-and-swap until stop.
-func increment(ctx context.Context, n *node, key string, stop <-chan struct{}) (c count) {
+func increment(ctx context.Context, n *node, key string, stop <-chan struct{}, progress *atomic.Int64) (c count) {
 	var version uint64
 	for value := 1; ; {
 		select {
@@ -157,6 +166,7 @@ func increment(ctx context.Context, n *node, key string, stop <-chan struct{}) (
 			return c
 		default:
 			c.acknowledged++
+			progress.Add(1)
 			version, value = res.Version, value+1
 		}
 	}

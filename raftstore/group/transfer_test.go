@@ -20,10 +20,12 @@ type stalling struct {
 type stall struct {
 	peer raft.ServerID
 	end  chan struct{}
+	met  atomic.Bool // a call hangs
 }
 
 func (s *stalling) AppendEntries(id raft.ServerID, addr raft.ServerAddress, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	if h := s.hang.Load(); h != nil && h.peer == id {
+		h.met.Store(true)
 		<-h.end
 	}
 	return s.InmemTransport.AppendEntries(id, addr, req, resp)
@@ -86,6 +88,15 @@ func leadsAgain(t *testing.T, members []*member, m *member, id string) bool {
 	return false
 }
 
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
 // loseLeadershipInTransfer has member i try twice to hand over to a peer that
 // hangs, and then cuts it off. On a busy machine it may come otherwise.
 func loseLeadershipInTransfer(t *testing.T, members []*member, net *stalling, i int) {
@@ -93,13 +104,13 @@ func loseLeadershipInTransfer(t *testing.T, members []*member, net *stalling, i 
 	peer := strconv.Itoa((i + 1) % len(members))
 	h := &stall{peer: raft.ServerID(peer), end: make(chan struct{})}
 	net.hang.Store(h)
-	time.Sleep(30 * time.Millisecond)
+	eventually(t, "a call hangs", h.met.Load)
 	_, _ = apply(t, members[i], "x", time.Second)
 	for range 2 {
 		_ = members[i].Transfer(within(t, 2*time.Second), peer)
 	}
 	isolate(members, i)
-	time.Sleep(300 * time.Millisecond)
+	eventually(t, "leadership is lost", func() bool { return members[i].raft.State() != raft.Leader })
 	net.hang.Store(nil)
 	close(h.end)
 }

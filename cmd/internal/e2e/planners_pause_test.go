@@ -116,6 +116,9 @@ func (c *cluster) stopLeader(t *testing.T) {
 		}
 	}()
 	eventually(t, old.ID+" knows that it leads no more", func() bool { return c.coreTerm(t, old.ID) > term })
+	if refusals.Load()+failures.Load() == 0 {
+		t.Errorf("%s answered each of %d reads, though another leads; the test proved nothing", old.ID, answers.Load())
+	}
 	t.Logf("%s stood still for %v: %d reads refused, %d failed, %d answered", old.ID, still, refusals.Load(), failures.Load(), answers.Load())
 }
 

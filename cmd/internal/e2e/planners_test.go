@@ -244,16 +244,51 @@ func (c *cluster) verdict(t *testing.T) {
 	}
 }
 
+// sampleEvery is how many entries lie between two samples of the state's digest.
+const sampleEvery = 1024
+
+// compareDigests compares the members' states, by samples that they all take of
+// one entry: it is written until there is one.
 func (c *cluster) compareDigests(t *testing.T) {
-	seen := map[uint64]string{}
-	for _, m := range c.members[1].ClusterStatus(t.Context()).Members {
+	t.Helper()
+	m := c.members[1]
+	target := (m.Status().Core.Applied/sampleEvery + 1) * sampleEvery
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var writers sync.WaitGroup
+	for i := range 16 {
+		writers.Go(func() {
+			key := fmt.Sprint("sample-", i)
+			for m.Status().Core.Applied < target+1 && ctx.Err() == nil {
+				_, _ = m.Propose(ctx, planner.SetRegister{Key: key, Value: []byte("x")}) // tried again
+			}
+		})
+	}
+	writers.Wait()
+	eventually(t, "all members have a sample of one entry", func() bool { return c.sampled(t) > 0 })
+}
+
+// sampled is of how many entries beyond the first sample all members have one,
+// which must be equal.
+func (c *cluster) sampled(t *testing.T) (common int) {
+	t.Helper()
+	digests, times := map[uint64]string{}, map[uint64]int{}
+	members := c.members[1].ClusterStatus(t.Context()).Members
+	for _, m := range members {
 		for _, s := range m.Node.Core.Samples {
-			if first := cmp.Or(seen[s.Index], s.Digest); first != s.Digest {
+			if first := cmp.Or(digests[s.Index], s.Digest); first != s.Digest {
 				t.Errorf("entry %d: %s has digest %s, another %s", s.Index, m.ID, s.Digest, first)
 			}
-			seen[s.Index] = s.Digest
+			digests[s.Index] = s.Digest
+			times[s.Index]++
 		}
 	}
+	for _, n := range times {
+		if n == len(members) {
+			common++
+		}
+	}
+	return common
 }
 
 // gauges are some of a node's metrics.

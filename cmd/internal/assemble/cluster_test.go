@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -488,6 +489,21 @@ func TestAMembersFolderGetsNoOtherToken(t *testing.T) {
 	}
 	if !missing(filepath.Join(c.Planner.DataDir, config.TokenName)) {
 		t.Error("a token was made")
+	}
+}
+
+func TestTextsForOperators(t *testing.T) {
+	for raw, want := range map[string]string{
+		"status of p1: rpc error: code = Unavailable desc = gone": "status of p1: gone",
+		"raftstore: state: identity: no file":                     "state: no file",
+		"group core: disk full":                                   "group core: disk full",
+	} {
+		if got := Plain(raw); got != want {
+			t.Errorf("%q: %q", raw, got)
+		}
+	}
+	if got := stranger(fmt.Errorf("%w: p1 is of x", raftstore.ErrOtherCluster)); got != "p1 is of x" {
+		t.Error(got)
 	}
 }
 

@@ -170,13 +170,13 @@ func (r *replica) replace(ctx context.Context) error {
 func (r *replica) news() string {
 	live, seen := r.node.store(), r.seen.Load()
 	if since, why := live.Stranded(); why != nil {
-		return fmt.Sprintf("for %v %v; what was known before serves", time.Since(since).Round(time.Second), why)
+		return fmt.Sprintf("for %v only planners of another cluster answer (%s); what was known before serves", time.Since(since).Round(time.Second), stranger(why))
 	}
 	if live == seen {
 		return ""
 	}
 	if err := live.Ready(); err != nil {
-		return fmt.Sprintf("what was known before serves; a new copy is being fetched: %v", err)
+		return "what was known before serves; a new copy is being fetched: " + Plain(err.Error())
 	}
 	return "what was known before serves until the workers have registered with the planners that were founded anew"
 }

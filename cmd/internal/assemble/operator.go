@@ -57,7 +57,7 @@ func (o operator) Status(ctx context.Context) admin.ClusterStatus {
 	out := statusOf(&s, o.store().Autopilot().MinVoters)
 	if since, why := o.store().Stranded(); why != nil {
 		out.Healthy = false
-		out.Problems = append(out.Problems, fmt.Sprintf("for %v only planners of another cluster answer: %v", time.Since(since).Round(time.Second), why))
+		out.Problems = append(out.Problems, fmt.Sprintf("for %v only planners of another cluster answer: %s", time.Since(since).Round(time.Second), stranger(why)))
 	}
 	// A node that is in no cluster yet is asked what it waits for.
 	if err := o.store().Ready(); err != nil && s.ClusterID == "" {

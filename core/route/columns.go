@@ -26,6 +26,16 @@ type Columns struct {
 	Siblings []float64 // Requests that share half the hit or more, by InFlight's part; 0 where Requests is below fewSiblings
 	Share    []float64 // work given lately, over the candidates' mean; 0 when none got any
 
+	// Those below are nil unless the policy asks for them.
+	Step         []float64 // seconds a decode step takes, as measured by the worker, or NaN
+	TokenBytes   []float64 // bytes of KV that a token takes, by label, or NaN
+	Group        []uint32  // candidates of one group can compute parts of prompts for each other; 0 is none. nil where nobody does
+	Adapters     []float64 // how many adapters the worker serves when the model is one of them; 0 when it is its own
+	AdapterSlots []float64 // how many of them it keeps loaded, by label, or NaN
+	Lately       []float64 // seconds since this gateway gave it a request for the model, when that is an adapter; infinite if not lately
+	Missed       []float64 // prompt tokens this gateway gave it to compute in the last three minutes
+	Found        []float64 // prompt tokens of those requests that its cache was believed to hold
+
 	base        []float64 // Active as far as the worker itself said
 	context     []float64 // tokens of KV that gateways' requests added
 	blockTokens float64
@@ -35,7 +45,8 @@ type Columns struct {
 	shares      []float64 // Share's memory
 	rates       rates
 	own         owned
-	scratch     []float64 // of Blend
+	memory      extraMemory
+	scratch     []float64 // of Score
 }
 
 // owned is the memory of what usually is a roster's: columns without the workers
@@ -209,6 +220,10 @@ func (f *facts) hear(w *fleet.Worker, s *fleet.Stats) {
 	f.rate = math.NaN()
 	if rate := reading(s.PrefillTokensPerSecond); rate > 0 {
 		f.rate = rate
+	}
+	f.step = math.NaN()
+	if step := reading(s.DecodeStepSeconds); step > 0 {
+		f.step = step
 	}
 	f.active = 0
 	if free, ok := s.KVBlocksFree.Usable(); ok && w.Capacity.KVBlocks > 0 {

@@ -82,6 +82,11 @@ func (c Config) Validate() error {
 	return errors.Join(faults...)
 }
 
+// usualLink is a link of which nothing is known.
+func usualLink() cost.Link {
+	return cost.Link{Setup: time.Millisecond, BytesPerSecond: 1e9, Efficiency: 1}
+}
+
 func (c Config) withDefaults() Config {
 	if c.Policy == nil {
 		c.Policy = Sticky{}
@@ -96,7 +101,7 @@ func (c Config) withDefaults() Config {
 		c.BusyTokens = 4096
 	}
 	if c.Link == (cost.Link{}) {
-		c.Link = cost.Link{Setup: time.Millisecond, BytesPerSecond: 1e9, Efficiency: 1}
+		c.Link = usualLink()
 	}
 	return c
 }

@@ -44,6 +44,8 @@ type facts struct {
 
 	running, waiting, rate float64 // NaN is unknown
 	active, capacity       float64 // KV blocks; capacity NaN is unknown
+	step                   float64 // seconds; NaN is unknown
+	tokenBytes, slots      float64 // by label; NaN is unknown
 }
 
 // aligned keeps the facts, by worker of a view. It reads a source again only
@@ -107,7 +109,9 @@ func (a *aligned) begin() {
 
 func (f *facts) begin(w *fleet.Worker) {
 	f.key, f.role, f.draining = xxhash.Sum64String(string(w.ID)), w.Role, w.Draining
-	f.running, f.waiting, f.rate, f.capacity = math.NaN(), math.NaN(), math.NaN(), math.NaN()
+	f.running, f.waiting, f.rate, f.capacity, f.step = math.NaN(), math.NaN(), math.NaN(), math.NaN(), math.NaN()
+	f.tokenBytes = labelled(w, LabelKVTokenBytes, maxTokenBytes)
+	f.slots = labelled(w, LabelAdapterSlots, maxAdapterSlots)
 	if w.Capacity.KVBlocks > 0 {
 		f.capacity = float64(w.Capacity.KVBlocks)
 	}

@@ -1,8 +1,6 @@
 package route
 
 import (
-	"slices"
-	"strconv"
 	"time"
 
 	"github.com/yardmaster/yardmaster/core/cost"
@@ -14,6 +12,9 @@ import (
 // LabelKVTokenBytes is the label by which a worker states how many bytes of KV
 // a token takes, which the prediction of a transfer needs.
 const LabelKVTokenBytes = "kv-token-bytes"
+
+// maxTokenBytes bounds what a worker may say there.
+const maxTokenBytes = 1 << 30
 
 // choosePath decides whether another worker computes the prompt for d.Serve.
 // What the serving worker holds already is computed by nobody.
@@ -87,13 +88,8 @@ func (r *Router) exposed(prompt unit.Tokens, prefill time.Duration, w *fleet.Wor
 
 // kvTokenBytes reads LabelKVTokenBytes; 0 is unknown.
 func kvTokenBytes(w *fleet.Worker) unit.Bytes {
-	i := slices.IndexFunc(w.Labels, func(l fleet.Label) bool { return l.Key == LabelKVTokenBytes })
-	if i < 0 {
-		return 0
+	if n := labelled(w, LabelKVTokenBytes, maxTokenBytes); n > 0 {
+		return unit.Bytes(n)
 	}
-	n, err := strconv.ParseInt(w.Labels[i].Value, 10, 64)
-	if err != nil || n < 0 || n > 1<<30 {
-		return 0
-	}
-	return unit.Bytes(n)
+	return 0
 }

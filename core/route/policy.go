@@ -23,7 +23,11 @@ type needs uint8
 const (
 	needsSiblings needs = 1 << iota
 	needsActive
-	needsAll = needsSiblings | needsActive
+	needsStep     // Step
+	needsTransfer // TokenBytes and Group
+	needsAdapters // Adapters, AdapterSlots and Lately
+	needsWindow   // Missed and Found
+	needsAll      = 1<<iota - 1
 )
 
 // modest is a [Policy] that does without some of them.
@@ -54,7 +58,20 @@ func (b Blend) needs() needs {
 
 // Policies are the native policies with their defaults, the default one first.
 func Policies() []Policy {
-	return []Policy{Sticky{}, KVCost{}, LMetric{}, LeastRequest{}, PowerOfTwo{}, BoundedHash{}, RoundRobin{}}
+	return []Policy{
+		Sticky{},
+		KVCost{},
+		LMetric{},
+		Mooncake{},
+		Preble{},
+		PredictedLatency{},
+		LoRA{},
+		LLMD{},
+		LeastRequest{},
+		PowerOfTwo{},
+		BoundedHash{},
+		RoundRobin{},
+	}
 }
 
 // PolicyNamed returns a native policy by its name. Several, each with a weight,

@@ -14,9 +14,11 @@ import (
 // columns makes columns of n candidates of which nothing is known.
 func columns(n int) *Columns {
 	c := &Columns{Worker: make([]int32, n), Key: make([]uint64, n)}
+	c.Group = make([]uint32, n)
 	for _, f := range []*[]float64{
 		&c.InFlight, &c.Requests, &c.Queued, &c.Hit, &c.Active,
 		&c.Capacity, &c.Running, &c.Waiting, &c.Rate, &c.Siblings, &c.Share,
+		&c.Step, &c.TokenBytes, &c.Adapters, &c.AdapterSlots, &c.Lately, &c.Missed, &c.Found,
 	} {
 		*f = make([]float64, n)
 	}
@@ -24,6 +26,7 @@ func columns(n int) *Columns {
 	for i := range n {
 		c.Worker[i], c.Key[i] = int32(i), mix(uint64(i)+1)
 		c.Running[i], c.Waiting[i], c.Rate[i], c.Capacity[i] = nan, nan, nan, nan
+		c.Step[i], c.TokenBytes[i], c.AdapterSlots[i], c.Lately[i] = nan, nan, nan, math.Inf(1)
 	}
 	return c
 }

@@ -20,6 +20,8 @@ type roster struct {
 	running, waiting, rate, active, capacity []float64
 	rates                                    rates
 
+	extra extra
+
 	loads    load.Loads
 	events   bool    // every source is fromEvents
 	draining []int32 // workers that would be here if they were not draining
@@ -40,19 +42,20 @@ func (a *aligned) roster(model string, kind int) *roster {
 	s := &both[kind]
 	if s.version != a.version {
 		s.version = a.version
-		s.fill(a.facts, a.view.Serving(model), kind)
+		s.fill(a, model, kind)
 	}
 	return s
 }
 
-func (s *roster) fill(all []facts, workers []int32, kind int) {
+func (s *roster) fill(a *aligned, model string, kind int) {
 	s.workers, s.key, s.draining = s.workers[:0], s.key[:0], s.draining[:0]
 	s.source, s.number, s.trust, s.events = s.source[:0], s.number[:0], s.trust[:0], true
 	for _, column := range s.floats() {
 		*column = (*column)[:0]
 	}
-	for _, i := range workers {
-		f := &all[i]
+	s.extra.begin()
+	for _, i := range a.view.Serving(model) {
+		f := &a.facts[i]
 		switch {
 		case !f.does(kind):
 			continue
@@ -63,6 +66,7 @@ func (s *roster) fill(all []facts, workers []int32, kind int) {
 		s.workers, s.key = append(s.workers, i), append(s.key, f.key)
 		s.source, s.number, s.trust = append(s.source, f.source), append(s.number, f.number), append(s.trust, f.trust)
 		s.events = s.events && f.source == fromEvents
+		s.extra.add(f, &a.view.Workers[i], model)
 		for k, v := range [...]float64{f.running, f.waiting, f.rate, f.active, f.capacity} {
 			column := s.floats()[k]
 			*column = append(*column, v)

@@ -112,6 +112,8 @@ type Router struct {
 	phases  [2]phase
 	// assigned is the work given since the workers' shares last faded.
 	assigned float64
+	window   window // kept for policies that ask for it
+	lately   lately // likewise
 }
 
 // phase is the last choice of one kind: who was asked, and what they cost.
@@ -212,6 +214,7 @@ func (r *Router) choose(kind int, q *Query, lined *load.Columns, server int, any
 	lined.Read(s.workers, q.Now, &s.loads)
 	p.exclude(s, q, lined, r.aligned.pairing(server), anyway)
 	p.columns.fill(s, &r.lookup, p.out, r.needs)
+	r.more(kind, s, q)
 	n := len(p.columns.Worker)
 	p.cost = sized(p.cost, n)
 	if n == 0 {
@@ -301,6 +304,7 @@ func (r *Router) Commit(q *Query, d *Decision) Presence {
 	if d.Prefill != None {
 		r.assign(q, d, d.Prefill, d.PrefillHit, false)
 	}
+	r.remember(q, d)
 	if r.aligned.any[fromEvents] {
 		r.speculate(q, d.Serve)
 		if d.Prefill != None {

@@ -164,3 +164,15 @@ func TestStranding(t *testing.T) {
 		}
 	}
 }
+
+// Who starts a gateway while no planner is there is told why it does not serve.
+func TestGatewayWithoutPlannersSaysSo(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	g := y.node("gateway", func(c *Config) { c.Dir, c.Nonvoter, c.Join = "", true, []string{"127.0.0.1:1"} }).mustStart("")
+	y.until("the gateway says what it waits for", func() bool {
+		err := g.Ready()
+		return errors.Is(err, ErrNotReady) && strings.Contains(err.Error(), "waiting for a planner that answers") &&
+			strings.Contains(err.Error(), "127.0.0.1:1")
+	})
+}

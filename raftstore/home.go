@@ -161,7 +161,7 @@ func (s *Store) enter(answers []answer, cluster string) error {
 	case len(clusters) == 1:
 		return s.join(established)
 	case s.cfg.Nonvoter:
-		return fmt.Errorf("waiting for a planner that answers%s", silences(answers))
+		return fmt.Errorf("waiting for a planner that answers: a gateway that starts knows no workers before one has%s", silences(answers))
 	}
 	err := s.foundTogether(fresh, others, cluster)
 	if err != nil {

@@ -174,7 +174,7 @@ func (s *Store) changeHere(ctx context.Context, caller string, req *peer.ChangeR
 	}
 	switch c := req.GetChange().(type) {
 	case *peer.ChangeRequest_Transfer:
-		return s.transferHere(ctx, l, c.Transfer.GetTo())
+		return s.transferHere(ctx, g, req.GetGroup(), c.Transfer.GetTo())
 	case *peer.ChangeRequest_Remove:
 		if req.GetGroup() == peer.Group_GROUP_PREFIX {
 			return l.Remove(ctx, c.Remove, 0)
@@ -189,20 +189,6 @@ func (s *Store) changeHere(ctx context.Context, caller string, req *peer.ChangeR
 		return s.admitHere(ctx, g, caller, c.Admit)
 	}
 	return fmt.Errorf("%w: a change of a newer release", ErrRefused)
-}
-
-func (s *Store) transferHere(ctx context.Context, l changer, to string) error {
-	switch to {
-	case s.cfg.NodeID:
-		return nil
-	case "":
-		return handOverFrom(ctx, l)
-	}
-	err := l.Transfer(ctx, to)
-	if errors.Is(err, group.ErrNoSuchMember) {
-		return fmt.Errorf("%w: no voter %q", ErrUnknownMember, to)
-	}
-	return err
 }
 
 // quorate is an error if the voters would have no quorum of answering ones.

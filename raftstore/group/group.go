@@ -192,7 +192,7 @@ func Open[R any](ctx context.Context, cfg Config, fsm FSM[R]) (*Group[R], error)
 		ended:     make(chan struct{}),
 		restoring: make(chan struct{}, 1),
 		turns:     newTurns(),
-		transfer:  transferWatch{limit: 5 * cfg.Heartbeat},
+		transfer:  transferWatch{limit: longestTransfer + 5*cfg.Heartbeat},
 		metrics:   newMetrics(cfg.Registry, cfg.Name),
 	}
 	g.base.Store(&label{})
@@ -297,7 +297,7 @@ func (g *Group[R]) newNode() (*raft.Raft, error) {
 		return nil, err
 	}
 	g.adapter.starting.Store(true)
-	node, err := raft.NewRaft(conf, g.adapter, g.store, g.store, g.snapshots, g.trans)
+	node, err := raft.NewRaft(conf, g.adapter, g.store, g.store, g.snapshots, impatient{g.trans, g.cfg.Heartbeat})
 	if err != nil {
 		return nil, errors.Join(g.adapter.refused, err)
 	}

@@ -424,29 +424,41 @@ func TestRestoresThatBringSomethingAreNoLoop(t *testing.T) {
 
 // hashicorp/raft#696: the mark of a leadership transfer can outlive it.
 func TestStuckTransferIsNoticed(t *testing.T) {
+	w := transferWatch{limit: 5 * time.Second}
+	now := time.Now()
+	refused := func(after time.Duration) bool {
+		now = now.Add(after)
+		return errors.Is(w.seen(now), ErrTransferStuck)
+	}
+	for range 10 { // whoever was stopped in between knows of no series
+		if refused(longestSilence + time.Millisecond) {
+			t.Fatal("tripped after it was stopped")
+		}
+	}
+	w.clear()
+	for range 6 {
+		if refused(time.Second) {
+			t.Fatal("tripped within the limit")
+		}
+	}
+	if !refused(time.Second) {
+		t.Error("a transfer without end is not noticed")
+	}
+}
+
+func TestRefusalsThatEndAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		members := cluster(t, 1, nil)
 		defer closeAll(t, members)
 		m := leader(t, members, 10*time.Second)
-		refused := func() {
+		for range 30 { // the group itself proposes something in between
 			if err := m.proposeError(raft.ErrLeadershipTransferInProgress); !errors.Is(err, ErrTransferring) {
 				t.Errorf("refusal %v", err)
 			}
+			time.Sleep(time.Second)
 		}
-		refused()
 		time.Sleep(time.Second)
-		refused()
-		if _, err := apply(t, m, "x", time.Second); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Minute)
-		refused() // the first of a new series
-		if m.Fault() != nil {
-			t.Fatalf("tripped by a transfer that ended: %v", m.Fault())
-		}
-		time.Sleep(5*defaultHeartbeat + time.Millisecond)
-		refused()
-		if !errors.Is(m.Fault(), ErrTransferStuck) {
+		if m.Fault() != nil || m.transfer.suspicious() {
 			t.Errorf("fault %v", m.Fault())
 		}
 	})

@@ -92,6 +92,7 @@ func (w *watcher[R]) look() {
 	w.lookAtLog(now)
 	g.adjust(g.raft.GetConfiguration().Configuration())
 	w.lookAtDisk()
+	g.lookAtTransfer()
 	g.said.over(now, g.log)
 }
 

@@ -9,12 +9,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
 
 	"github.com/yardmaster/yardmaster/core/cost"
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/load"
 	"github.com/yardmaster/yardmaster/core/measure"
 	"github.com/yardmaster/yardmaster/core/prefix"
+	"github.com/yardmaster/yardmaster/core/unit"
 )
 
 // formula is a policy with columns and the costs that a hand has computed.
@@ -470,6 +472,47 @@ func TestWindow(t *testing.T) {
 	expect([]float64{0, 0, 0}, []float64{0, 0, 0})
 }
 
+// A window agrees with a list of all that was given, whatever the clock does
+// forwards.
+func TestWindowAgreesWithList(t *testing.T) {
+	type gift struct {
+		period int64
+		worker int
+		tokens unit.Tokens
+	}
+	view := fleet.NewView(1, []fleet.Worker{{ID: "a", Epoch: 1}, {ID: "b", Epoch: 1}, {ID: "c", Epoch: 1}})
+	rapid.Check(t, func(t *rapid.T) {
+		var w window
+		var gifts []gift
+		now := time.Unix(int64(rapid.IntRange(-1000, 1000).Draw(t, "begin")), 0)
+		w.follow(view, now)
+		t.Repeat(map[string]func(*rapid.T){
+			"wait": func(t *rapid.T) {
+				now = now.Add(time.Duration(rapid.IntRange(0, 200).Draw(t, "seconds")) * time.Second)
+				w.follow(view, now)
+			},
+			"give": func(t *rapid.T) {
+				g := gift{w.period, rapid.IntRange(0, 2).Draw(t, "worker"), unit.Tokens(rapid.IntRange(0, 1<<20).Draw(t, "tokens"))}
+				w.add(g.worker, g.tokens, 2*g.tokens)
+				gifts = append(gifts, g)
+			},
+			"": func(t *rapid.T) {
+				want := make([]float64, 3)
+				for _, g := range gifts {
+					if w.period-g.period < windowSteps {
+						want[g.worker] += float64(g.tokens)
+					}
+				}
+				for i := range want {
+					if w.missed[i] != want[i] || w.found[i] != 2*want[i] {
+						t.Fatalf("worker %d: %v %v, want %v and twice that", i, w.missed[i], w.found[i], want[i])
+					}
+				}
+			},
+		})
+	})
+}
+
 // Whoever computes a prompt has it in its window.
 func TestWindowCountsWhoComputes(t *testing.T) {
 	y := newYard(
@@ -522,6 +565,23 @@ func TestNativesDoNotAllocate(t *testing.T) {
 		}
 		if n := testing.AllocsPerRun(100, decide); n != 0 {
 			t.Errorf("%s: %v allocations", p.Name(), n)
+		}
+	}
+}
+
+// Policies that know of prefixes keep groups together nearly as well as one cache
+// of the fleet's size, and pile them up nowhere. The one that packs is not among
+// them.
+func TestNativesKeepGroupsTogether(t *testing.T) {
+	for _, policy := range []Policy{Mooncake{}, Preble{}, LoRA{}, LLMD{}} {
+		p := newPlay(t, playConfig{engines: 8, blocks: 2048, step: 20 * time.Millisecond, output: 8, policy: policy})
+		p.conversations(64, 512, 3, 128, 100, 1)
+		p.run()
+		if got, want := p.share(), p.oracle(16384); got < .95*want {
+			t.Errorf("%s: cached %.3f, the oracle %.3f", policy.Name(), got, want)
+		}
+		if got := p.busiest(); got > 1.5 {
+			t.Errorf("%s: busiest %.2f of the mean", policy.Name(), got)
 		}
 	}
 }

@@ -50,3 +50,24 @@ func TestForeignAddressesAreToldOnce(t *testing.T) {
 		t.Errorf("told %d times, want %d", told.Load(), maxHints)
 	}
 }
+
+// What another node hands on is looked at before it is in the log for ever: an
+// entry that nobody can apply would stop every member.
+func TestForwardedEntriesAreChecked(t *testing.T) {
+	t.Parallel()
+	s := openLeading(t, testConfig(""))
+	if err := s.waitUntil(t.Context(), "no leadership", s.LeadingPrefix); err != nil {
+		t.Fatal(err)
+	}
+	for _, which := range []peer.Group{peer.Group_GROUP_CORE, peer.Group_GROUP_PREFIX} {
+		for _, entry := range [][]byte{nil, {0}, {1}, {0xff, 0xff}, []byte("no entry at all")} {
+			resp, err := service{store: s}.Propose(t.Context(), &peer.ProposeRequest{Group: which, Entry: entry})
+			if err != nil || resp.GetVerdict() != peer.Verdict_VERDICT_REFUSED {
+				t.Errorf("%v, %q: %v, %v", which, entry, resp, err)
+			}
+		}
+		if s.Fault() != nil {
+			t.Fatalf("%v: %v", which, s.Fault())
+		}
+	}
+}

@@ -8,8 +8,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/yardmaster/yardmaster/raftstore/group"
+	"github.com/yardmaster/yardmaster/raftstore/wal"
 
 	"github.com/yardmaster/yardmaster/raftstore/files"
 )
@@ -170,6 +175,18 @@ func (d *directory) complete() error {
 		}
 	}
 	return nil
+}
+
+// damaged adds to an error of a group's storage, if it is of damage, in which folder
+// that is, and makes it ErrDamaged.
+func (d *directory) damaged(name string, err error) error {
+	of := func(target error) bool { return errors.Is(err, target) }
+	// The library has no error of its own for snapshots none of which can be read.
+	unread := err != nil && strings.Contains(err.Error(), "failed to load any existing snapshots")
+	if d == nil || !unread && !slices.ContainsFunc([]error{wal.ErrDamaged, wal.ErrChecksum, group.ErrLogGap}, of) {
+		return err
+	}
+	return fmt.Errorf("%w: %s: %w", ErrDamaged, d.join(name), err)
 }
 
 // markJoined notes that the node has become a member.

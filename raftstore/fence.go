@@ -47,12 +47,12 @@ func remember(list []recovered, more ...recovered) []recovered {
 // successor names the cluster that several recovered planners go on as together:
 // each computes it by itself, and for other voters it is another one.
 func successor(of string, voters []Member) string {
-	h := sha256.New()
-	fmt.Fprintf(h, "recovered\x00%s\x00", of)
+	text := "recovered\x00" + of + "\x00"
 	for _, v := range voters {
-		fmt.Fprintf(h, "%s=%s\x00", v.ID, v.Addr)
+		text += v.ID + "=" + v.Addr + "\x00"
 	}
-	return hex.EncodeToString(h.Sum(nil)[:16])
+	h := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(h[:16])
 }
 
 // awayError is ErrRecovered with what to do.

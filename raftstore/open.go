@@ -169,7 +169,7 @@ type groupConfig struct {
 func openGroup[R any](ctx context.Context, s *Store, c groupConfig, fsm group.FSM[R]) (*group.Group[R], error) {
 	store, snapshots, err := s.storage(c.name)
 	if err != nil {
-		return nil, err
+		return nil, s.dir.damaged(c.name, err)
 	}
 	cfg := group.Config{
 		Name: c.name, NodeID: s.cfg.NodeID, Nonvoter: s.cfg.Nonvoter,
@@ -185,7 +185,8 @@ func openGroup[R any](ctx context.Context, s *Store, c groupConfig, fsm group.FS
 	for _, f := range c.founders {
 		cfg.Bootstrap = append(cfg.Bootstrap, group.Server{ID: f.ID, Addr: f.Addr})
 	}
-	return group.Open(ctx, cfg, fsm)
+	g, err := group.Open(ctx, cfg, fsm)
+	return g, s.dir.damaged(c.name, err)
 }
 
 // transport carries one group. The protocol's name has the cluster's in it, so
@@ -283,9 +284,9 @@ func (s *Store) watchLeaders(g *groups) {
 func (s *Store) watchFaults(g *groups) {
 	select {
 	case <-g.core.Faulted():
-		s.trip(fmt.Errorf("group core: %w", g.core.Fault()))
+		s.trip(s.dir.damaged("core", fmt.Errorf("group core: %w", g.core.Fault())))
 	case <-g.prefix.Faulted():
-		s.trip(fmt.Errorf("group prefix: %w", g.prefix.Fault()))
+		s.trip(s.dir.damaged("prefix", fmt.Errorf("group prefix: %w", g.prefix.Fault())))
 	case <-s.faulted:
 	case <-s.ctx.Done():
 		return

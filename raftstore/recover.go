@@ -31,7 +31,10 @@ type RecoverConfig struct {
 	// goes on alone, and others join it with empty directories.
 	Voters []Member
 	DryRun bool
-	Logger *slog.Logger // nil discards
+	// AcceptLoss goes on with a log that has lost its end, or cannot be read there,
+	// as far as it can be read.
+	AcceptLoss bool
+	Logger     *slog.Logger // nil discards
 }
 
 // Recovery is what a recovery does, or would do.
@@ -88,10 +91,10 @@ func recoverDir(c RecoverConfig) (out Recovery, err error) {
 	dir := &directory{path: c.Dir, id: id, lock: lock}
 	defer func() { err = errors.Join(err, dir.close()) }()
 	out = Recovery{ClusterID: id.ClusterID, NodeID: id.NodeID}
-	if out.Core, err = dir.inspect("core", c.Logger); err != nil {
+	if out.Core, err = c.inspect(dir, "core"); err != nil {
 		return out, err
 	}
-	if out.Prefix, err = dir.inspect("prefix", c.Logger); err != nil {
+	if out.Prefix, err = c.inspect(dir, "prefix"); err != nil {
 		return out, err
 	}
 	if out.Voters, err = c.voters(id.NodeID, out.Core.Members); err != nil {
@@ -142,10 +145,10 @@ func (c *RecoverConfig) recoverGroups(dir *directory, out Recovery) (Recovery, e
 		id.Recovered = remember(id.Recovered, recovered{id.ClusterID, time.Now().UTC().Truncate(time.Second)})
 	}
 	id.ClusterID = out.NewClusterID
-	if err := recoverGroup(dir, "prefix", out.Voters, c.Logger, prefixlog.New(prefix.NewState(prefix.Options{}))); err != nil {
+	if err := recoverGroup(c, dir, "prefix", out.Voters, prefixlog.New(prefix.NewState(prefix.Options{}))); err != nil {
 		return out, err
 	}
-	if err := recoverGroup(dir, "core", out.Voters, c.Logger, renaming{machineFSM{planner.New(), planner.MaxFeatureLevel}, out.NewClusterID}); err != nil {
+	if err := recoverGroup(c, dir, "core", out.Voters, renaming{machineFSM{planner.New(), planner.MaxFeatureLevel}, out.NewClusterID}); err != nil {
 		return out, err
 	}
 	if err := writeNameplate(dir.path, id); err != nil {
@@ -206,10 +209,18 @@ func checkVoter(m Member) error {
 	return nil
 }
 
+// logOptions are how logs are opened.
+func (c *RecoverConfig) logOptions() []wal.Option {
+	if c.AcceptLoss {
+		return []wal.Option{wal.AcceptLoss}
+	}
+	return nil
+}
+
 // storage opens a group's log and snapshots.
-func (d *directory) storage(name string, log *slog.Logger) (wal.Store, raft.SnapshotStore, error) {
+func (d *directory) storage(name string, log *slog.Logger, opts ...wal.Option) (wal.Store, raft.SnapshotStore, error) {
 	hlog := group.NewHCLog(log.With("group", name))
-	store, err := wal.Open(d.join(name, "wal"), hlog)
+	store, err := wal.Open(d.join(name, "wal"), hlog, opts...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -225,19 +236,19 @@ func (d *directory) storage(name string, log *slog.Logger) (wal.Store, raft.Snap
 // keptSnapshots is how many snapshots of a group stay on disk.
 const keptSnapshots = 2
 
-func (d *directory) inspect(name string, log *slog.Logger) (out RecoveryGroup, err error) {
+func (c *RecoverConfig) inspect(d *directory, name string) (out RecoveryGroup, err error) {
 	if _, err := os.Stat(d.join(name)); errors.Is(err, os.ErrNotExist) {
 		return RecoveryGroup{}, nil // of an earlier release
 	}
-	hlog := group.NewHCLog(log.With("group", name))
-	store, err := wal.OpenReadOnly(d.join(name, "wal"), hlog)
+	hlog := group.NewHCLog(c.Logger.With("group", name))
+	store, err := wal.OpenReadOnly(d.join(name, "wal"), hlog, c.logOptions()...)
 	if err != nil {
-		return out, err
+		return out, d.damaged(name, err)
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	in, err := group.Inspect(store, snapshot.OpenReadOnly(d.join(name)))
 	if err != nil {
-		return out, fmt.Errorf("group %s: %w", name, err)
+		return out, d.damaged(name, fmt.Errorf("group %s: %w", name, err))
 	}
 	out = RecoveryGroup{Term: in.LastTerm, First: in.First, Last: in.Last}
 	for _, m := range in.Members {
@@ -252,21 +263,21 @@ func (d *directory) inspect(name string, log *slog.Logger) (out RecoveryGroup, e
 
 // recoverGroup gives one group its new members. A group without a log gets them
 // when the node starts.
-func recoverGroup[R any](d *directory, name string, voters []Member, log *slog.Logger, fsm group.FSM[R]) (err error) {
+func recoverGroup[R any](c *RecoverConfig, d *directory, name string, voters []Member, fsm group.FSM[R]) (err error) {
 	if _, err := os.Stat(d.join(name)); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	store, snapshots, err := d.storage(name, log)
+	store, snapshots, err := d.storage(name, c.Logger, c.logOptions()...)
 	if err != nil {
-		return err
+		return d.damaged(name, err)
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	var list []group.Server
 	for _, v := range voters {
 		list = append(list, group.Server{ID: v.ID, Addr: v.Addr})
 	}
-	if err := group.Recover(group.RecoverConfig{NodeID: d.id.NodeID, Servers: list, Store: store, Snapshots: snapshots, Logger: log}, fsm); err != nil {
-		return fmt.Errorf("group %s: %w", name, err)
+	if err := group.Recover(group.RecoverConfig{NodeID: d.id.NodeID, Servers: list, Store: store, Snapshots: snapshots, Logger: c.Logger}, fsm); err != nil {
+		return d.damaged(name, fmt.Errorf("group %s: %w", name, err))
 	}
 	return nil
 }

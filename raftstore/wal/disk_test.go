@@ -34,6 +34,14 @@ func filled(t *testing.T, n uint64) string {
 	return dir
 }
 
+// unmark lets a log be one that was never known to reach so far.
+func unmark(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(dir, markName)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func segmentPath(t *testing.T, dir string) string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(dir, "*.wal"))
@@ -58,6 +66,7 @@ func TestTornTail(t *testing.T) {
 		if err := os.WriteFile(path, torn, 0o600); err != nil {
 			t.Fatal(err)
 		}
+		unmark(t, dir)
 		s, err := Open(dir, nil)
 		if err != nil {
 			t.Fatalf("cut at %d: %v", cut, err)
@@ -134,13 +143,18 @@ func TestReadOnlyChangesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b = slices.Concat(b[:bytes.LastIndex(b, []byte("entry"))], make([]byte, 100)) // to be repaired
-	orphan := filepath.Join(dir, "00000000000000000099-0000000000000063.wal")     // to be deleted
+	end := bytes.LastIndex(b, []byte("entry"))
+	b = slices.Concat(b[:end], make([]byte, len(b)-end))                      // to be repaired
+	orphan := filepath.Join(dir, "00000000000000000099-0000000000000063.wal") // to be deleted
 	for p, b := range map[string][]byte{path: b, orphan: []byte("left")} {
 		if err := os.WriteFile(p, b, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
+	if _, err := OpenReadOnly(dir, nil); !errors.Is(err, ErrDamaged) {
+		t.Errorf("a log that ends too early: %v", err)
+	}
+	unmark(t, dir)
 	before := tree(t, dir)
 	s, err := OpenReadOnly(dir, nil)
 	if err != nil {

@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -21,27 +22,34 @@ const metaName = "wal-meta.db"
 // OpenReadOnly opens the log in dir as it would be after a restart, and changes
 // nothing there: what opening would repair is repaired in a copy, in a folder of
 // its own that Close removes. Nobody may have the log open. A missing log is
-// os.ErrNotExist.
-func OpenReadOnly(dir string, log hclog.Logger) (Store, error) {
+// os.ErrNotExist, a damaged one ErrDamaged as with Open.
+func OpenReadOnly(dir string, log hclog.Logger, opts ...Option) (Store, error) {
 	scratch, err := os.MkdirTemp("", "yardmaster-wal-")
 	if err != nil {
 		return nil, fmt.Errorf("open the log in %s: %w", dir, err)
 	}
-	s, err := openCopy(dir, scratch, log)
+	s, err := openCopy(dir, scratch, orSilent(log), chosen(opts))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the log in %s: %w", dir, err), os.RemoveAll(scratch))
 	}
 	return s, nil
 }
 
-func openCopy(dir, scratch string, log hclog.Logger) (Store, error) {
-	if err := copyFile(filepath.Join(dir, metaName), filepath.Join(scratch, metaName)); err != nil {
-		return nil, err
+func openCopy(dir, scratch string, log hclog.Logger, o options) (Store, error) {
+	missing := copyFile(filepath.Join(dir, metaName), filepath.Join(scratch, metaName))
+	if missing != nil && !errors.Is(missing, os.ErrNotExist) {
+		return nil, missing
 	}
 	meta := &metadb.BoltMetaDB{}
-	files := segment.NewFiler(dir, overlay{FS: fs.New(), scratch: scratch})
-	w, err := raftwal.Open(scratch, raftwal.WithLogger(log), raftwal.WithSegmentSize(segmentBytes),
-		raftwal.WithMetaStore(meta), raftwal.WithSegmentFiler(files))
+	_, found, err := examine(meta, scratch, dir, log, o)
+	if err := cmp.Or(err, missing); err != nil {
+		return nil, errors.Join(err, meta.Close())
+	}
+	files := segment.NewFiler(dir, overlay{FS: fs.New(), scratch: scratch, found: found})
+	w, err := openLog(func() (*raftwal.WAL, error) {
+		return raftwal.Open(scratch, raftwal.WithLogger(log), raftwal.WithSegmentSize(segmentBytes),
+			raftwal.WithMetaStore(meta), raftwal.WithSegmentFiler(files))
+	})
 	if err != nil {
 		return nil, errors.Join(err, meta.Close())
 	}
@@ -59,6 +67,7 @@ func (s scratched) Close() error { return errors.Join(s.Store.Close(), os.Remove
 type overlay struct {
 	*fs.FS
 	scratch string
+	found   survey
 }
 
 func (o overlay) Create(_, name string, size uint64) (types.WritableFile, error) {
@@ -79,6 +88,12 @@ func (o overlay) OpenReader(dir, name string) (types.ReadableFile, error) {
 func (o overlay) OpenWriter(dir, name string) (types.WritableFile, error) {
 	if err := copyFile(filepath.Join(dir, name), filepath.Join(o.scratch, name)); err != nil {
 		return nil, err
+	}
+	if s := o.found; filepath.Join(dir, name) == s.tail {
+		s.tail = filepath.Join(o.scratch, name)
+		if err := s.clear(); err != nil {
+			return nil, err
+		}
 	}
 	return o.FS.OpenWriter(o.scratch, name)
 }

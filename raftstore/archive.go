@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"time"
@@ -244,7 +245,10 @@ func (s *Store) RestoreSnapshot(ctx context.Context, r io.Reader) (Archive, erro
 		return Archive{}, s.notInCluster()
 	case s.cfg.Nonvoter:
 		return Archive{}, fmt.Errorf("%w: a gateway cannot restore: ask a planner", ErrRefused)
+	case !s.restoring.CompareAndSwap(false, true):
+		return Archive{}, fmt.Errorf("%w: another restore is under way", ErrRefused)
 	}
+	defer s.restoring.Store(false)
 	folder, err := os.MkdirTemp(s.spoolDir(), "restore-*")
 	if err != nil {
 		return Archive{}, fmt.Errorf("restore: %w", err)
@@ -271,10 +275,12 @@ type restorer interface {
 }
 
 // restoreGroup restores one group. When leadership is lost meanwhile, it begins
-// anew: a restoration that is not finished leaves this node, which has replaced
-// its own state by then, apart from the others (the library's way of doing it).
+// anew, a few times: a restoration that is not finished leaves this node, which
+// has replaced its own state by then, apart from the others (the library's way of
+// doing it). A restore at another planner takes the leadership as this one does;
+// the pauses differ, so that both come to an end.
 func (s *Store) restoreGroup(ctx context.Context, g restorer, part ArchivePart, f *os.File) error {
-	for {
+	for n, pause := 1, retryRestore; ; n, pause = n+1, 2*pause {
 		if err := s.leadBoth(ctx); err != nil {
 			return err
 		}
@@ -285,15 +291,23 @@ func (s *Store) restoreGroup(ctx context.Context, g restorer, part ArchivePart, 
 		if err == nil || ctx.Err() != nil || s.ended() || (!errors.Is(err, ErrAmbiguous) && !passes(err)) {
 			return err
 		}
-		s.log.Warn("leadership was lost in the middle of a restoration; it begins anew", "error", err)
-		if !s.sleep(ctx, retryRestore) {
+		if n == mostRestores {
+			return fmt.Errorf("leadership went elsewhere %d times; is another restore under way? %w", n, err)
+		}
+		s.log.Warn("leadership was lost in the middle of a restoration; it begins anew", "attempt", n, "of", mostRestores, "error", err)
+		if !s.sleep(ctx, pause+rand.N(pause)) {
 			return err
 		}
 	}
 }
 
-// retryRestore is between two attempts to restore.
-const retryRestore = 200 * time.Millisecond
+const (
+	// retryRestore is after the first attempt to restore, twice as much after the
+	// next, and up to twice that by chance.
+	retryRestore = 200 * time.Millisecond
+	// mostRestores is how often it is attempted.
+	mostRestores = 6
+)
 
 // unpacked is an archive's parts, ready to be read.
 type unpacked struct{ core, prefix *os.File }
@@ -359,7 +373,9 @@ func (s *Store) leadBoth(ctx context.Context) error {
 		if s.net == nil {
 			return ErrNoLeader
 		}
-		if err := s.Transfer(ctx, s.cfg.NodeID); err != nil {
+		if err := s.Transfer(ctx, s.cfg.NodeID); errors.Is(err, ErrRefused) && time.Now().Before(end) && s.sleep(ctx, retryRestore) {
+			continue // the leader was too slow this time
+		} else if err != nil {
 			return err
 		}
 		wait, cancel := context.WithTimeout(ctx, 2*time.Second)

@@ -239,3 +239,31 @@ var (
 	_ io.Writer = brokenWriter{}
 	_ State     = (*planner.Machine)(nil)
 )
+
+func TestASecondRestoreIsRefused(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	n := y.voters(1, nil)[0]
+	var saved bytes.Buffer
+	if _, err := n.SaveSnapshot(within(t, 10*time.Second), &saved); err != nil {
+		t.Fatal(err)
+	}
+	slow, feed := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		_, err := n.RestoreSnapshot(within(t, 30*time.Second), slow)
+		done <- err
+	}()
+	if _, err := feed.Write(saved.Bytes()[:512]); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.RestoreSnapshot(within(t, 10*time.Second), bytes.NewReader(saved.Bytes())); !errors.Is(err, ErrRefused) {
+		t.Errorf("beside another: %v", err)
+	}
+	if _, err := feed.Write(saved.Bytes()[512:]); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(feed.Close(), <-done); err != nil {
+		t.Error(err)
+	}
+}

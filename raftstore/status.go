@@ -139,9 +139,9 @@ func groupStatus(g reporter) GroupStatus {
 }
 
 // statusTime bounds the questions of a cluster's status.
-const statusTime = 3 * time.Second
+const statusTime = 1500 * time.Millisecond
 
-// ClusterStatus asks every member at once, until ctx ends or 3 s have passed. A
+// ClusterStatus asks every member at once, until ctx ends or 1.5 s have passed. A
 // member that does not answer is listed as such.
 func (s *Store) ClusterStatus(ctx context.Context) ClusterStatus {
 	ctx, cancel := context.WithTimeout(ctx, statusTime)

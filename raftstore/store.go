@@ -41,6 +41,8 @@ type Store struct {
 	bells  struct{ core, prefix bell } // ring when leadership changes
 	ready  atomic.Bool
 	care   care // the leader's
+	// restoring is set while RestoreSnapshot is under way.
+	restoring atomic.Bool
 
 	faultOnce sync.Once
 	faulted   chan struct{}

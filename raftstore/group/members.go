@@ -154,6 +154,9 @@ func (g *Group[R]) Transfer(ctx context.Context, id string) error {
 	before := g.handing.Swap(g.raft.CurrentTerm())
 	if err := g.do(ctx, func() error { return start().Error() }); err != nil {
 		g.handing.Store(before)
+		if errors.Is(err, raft.ErrEnqueueTimeout) { // its queue for transfers has room for one
+			return fmt.Errorf("transfer leadership: %w", ErrTransferring)
+		}
 		return fmt.Errorf("transfer leadership: %w", g.proposeError(err))
 	}
 	return nil

@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	adminTimeout = 20 * time.Second // of a call; the API bounds its own work below
+	adminTimeout = 20 * time.Second // of a change; the API bounds its own work below
+	lookTimeout  = 6 * time.Second  // of a question, which asks other nodes for 1.5 s at most
 	maxAnswer    = 4 << 20          // bytes
 )
 
@@ -118,6 +119,9 @@ func (c *adminClient) stream(ctx context.Context, method, path string, body io.R
 		if fault, ok := errors.AsType[*url.Error](err); ok {
 			err = fault.Err // the URL is ours, and the operator knows the address
 		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = errors.New("it took the connection and said nothing in time; it hangs")
+		}
 		return nil, &codedError{exitUnreachable, fmt.Errorf("no node answers at %s; --admin names another: %w", c.base, err)}
 	}
 	if resp.StatusCode < 300 || slices.Contains(allowed, resp.StatusCode) {
@@ -134,7 +138,11 @@ func (c *adminClient) stream(ctx context.Context, method, path string, body io.R
 
 // call sends in as JSON, if it is not nil, and reads the answer into out.
 func (c *adminClient) call(ctx context.Context, method, path string, in, out any, allowed ...int) error {
-	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	limit := adminTimeout
+	if method == http.MethodGet {
+		limit = lookTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	body := io.Reader(http.NoBody)
 	if in != nil {

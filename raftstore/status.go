@@ -2,6 +2,7 @@ package raftstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -166,6 +167,9 @@ func (s *Store) memberStatus(ctx context.Context, m Member) MemberStatus {
 	n, err := s.askStatus(ctx, m.ID, m.Addr)
 	if err != nil {
 		out.Error, out.Reason = err.Error(), "does not answer"
+		if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) {
+			out.Error = "does not answer in time: it hangs, or something between drops packets"
+		}
 		return out
 	}
 	out.Answered, out.Node = true, n

@@ -152,6 +152,7 @@ type Group[R any] struct {
 	forcing   atomic.Bool           // a Restore is under way, from its first byte on
 	base      atomic.Pointer[label] // what the state was last restored from
 	snapped   atomic.Uint64         // last entry of the newest snapshot
+	promise   promise               // set when the library starts
 
 	passed atomic.Uint64 // no entry up to it is still to be applied
 	// membersIndex is the entry of the committed members: the library keeps the
@@ -293,11 +294,12 @@ func (g *Group[R]) newNode() (*raft.Raft, error) {
 	if err := g.dropOverruled(); err != nil {
 		return nil, err
 	}
+	g.promise = readPromise(g.store)
 	if err := g.findFloor(); err != nil {
 		return nil, err
 	}
 	g.adapter.starting.Store(true)
-	node, err := raft.NewRaft(conf, g.adapter, g.store, g.store, g.snapshots, impatient{g.trans, g.cfg.Heartbeat})
+	node, err := raft.NewRaft(conf, g.adapter, g.store, g.store, g.snapshots, impatient{g.trans, g.cfg.Heartbeat, g.promise})
 	if err != nil {
 		return nil, errors.Join(g.adapter.refused, err)
 	}

@@ -111,6 +111,9 @@ func Recover[R any](cfg RecoverConfig, fsm FSM[R]) error {
 	if err := errors.Join(fault, err); err != nil {
 		return fmt.Errorf("recover: %w", err)
 	}
+	if err := clearPromise(cfg.Store); err != nil {
+		return fmt.Errorf("recover: %w", err)
+	}
 	return nil
 }
 

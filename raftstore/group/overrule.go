@@ -13,9 +13,43 @@ import (
 // missing.
 var ErrOverruled = errors.New("the group went on without a restore that was not finished")
 
-// overruledKey is the durable index of a snapshot that was overruled, while the
-// log behind it is still to be dropped.
-var overruledKey = []byte("ym-overruled")
+var (
+	// overruledKey is the durable index of a snapshot that was overruled, while the
+	// log behind it is still to be dropped.
+	overruledKey = []byte("ym-overruled")
+	// promiseIndexKey and promiseTermKey are the durable parts of a promise.
+	promiseIndexKey = []byte("ym-promise-index")
+	promiseTermKey  = []byte("ym-promise-term")
+)
+
+// promise is the furthest that a member may have acknowledged before a restore
+// dropped its log. Whoever has less may lack what was committed with this member's
+// word, so that it neither votes for such a one nor stands for election as one.
+type promise struct{ index, term uint64 }
+
+// kept reports whether a log that ends with the entry has all that was promised.
+func (p promise) kept(index, term uint64) bool {
+	return term > p.term || term == p.term && index >= p.index
+}
+
+// errPromised refuses a vote.
+var errPromised = errors.New("a log with less than was acknowledged here gets no vote")
+
+// readPromise reads the promise, zero if there is none.
+func readPromise(s raft.StableStore) promise {
+	// The stores have an error for a key that is not there.
+	index, _ := s.GetUint64(promiseIndexKey)
+	term, _ := s.GetUint64(promiseTermKey)
+	return promise{index, term}
+}
+
+// clearPromise is for a group that begins anew from what is left.
+func clearPromise(s raft.StableStore) error {
+	if readPromise(s) == (promise{}) {
+		return nil
+	}
+	return errors.Join(s.SetUint64(promiseIndexKey, 0), s.SetUint64(promiseTermKey, 0))
+}
 
 // overrule finds a leader's entry where this member has a snapshot that lacks it.
 //
@@ -36,7 +70,7 @@ func (g *Group[R]) overrule(req *raft.AppendEntriesRequest) error {
 		return nil
 	}
 	err := fmt.Errorf("%w: snapshot of entry %d, term %d; the leader of term %d has another entry there", ErrOverruled, base.index, base.term, req.Term)
-	g.trip("restore_overruled", errors.Join(err, g.discard(base.index, err)))
+	g.trip("restore_overruled", errors.Join(err, g.discard(*base, err)))
 	return err
 }
 
@@ -46,9 +80,9 @@ func (l label) conflicts(index, term uint64) bool {
 	return index == l.index && term != l.term || index < l.index && term > l.term
 }
 
-// discard puts the snapshots from index on away, and has the log behind them
+// discard puts the snapshots from that one on away, and has the log behind them
 // dropped when the group is opened again.
-func (g *Group[R]) discard(index uint64, why error) error {
+func (g *Group[R]) discard(base label, why error) error {
 	store, ok := g.cfg.Snapshots.(interface {
 		Discard(id string, why error) error
 	})
@@ -59,11 +93,18 @@ func (g *Group[R]) discard(index uint64, why error) error {
 	if err != nil {
 		return err
 	}
-	if err := g.store.SetUint64(overruledKey, index); err != nil {
-		return err
+	// The note comes last: with it the log is dropped, and the promise is what
+	// takes its place.
+	for _, note := range []struct {
+		key   []byte
+		value uint64
+	}{{promiseIndexKey, base.index - 1}, {promiseTermKey, base.term}, {overruledKey, base.index}} {
+		if err := g.store.SetUint64(note.key, note.value); err != nil {
+			return err
+		}
 	}
 	for _, s := range list {
-		if s.Index >= index {
+		if s.Index >= base.index {
 			err = errors.Join(err, store.Discard(s.ID, why))
 		}
 	}

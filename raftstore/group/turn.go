@@ -54,6 +54,16 @@ func (g *Group[R]) screen(rpc raft.RPC, pass func(raft.RPC)) {
 			rpc.Respond(&raft.AppendEntriesResponse{}, err)
 			return
 		}
+	case *raft.RequestVoteRequest:
+		if !g.promise.kept(req.LastLogIndex, req.LastLogTerm) {
+			rpc.Respond(&raft.RequestVoteResponse{}, errPromised)
+			return
+		}
+	case *raft.RequestPreVoteRequest:
+		if !g.promise.kept(req.LastLogIndex, req.LastLogTerm) {
+			rpc.Respond(&raft.RequestPreVoteResponse{}, errPromised)
+			return
+		}
 	case *raft.InstallSnapshotRequest:
 		g.tasks.Go(func() { g.install(rpc, pass) })
 		return

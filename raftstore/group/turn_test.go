@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/yardmaster/yardmaster/core/measure"
 )
 
 // gate holds the writing of snapshots up.
@@ -169,5 +171,76 @@ func TestSupersededSnapshotIsNotFinished(t *testing.T) {
 	must(t, err)
 	if err := (persister{(&counter{}).Snapshot(), e}).Persist(sink); !errors.Is(err, ErrSuperseded) {
 		t.Errorf("written: %v", err)
+	}
+}
+
+// openOnDisk opens member i of a cluster of three on its storage.
+func openOnDisk(t *testing.T, m *member, i int, s storage) {
+	t.Helper()
+	log, snapshots := s.open(t)
+	m.fsm = &counter{}
+	var err error
+	m.Group, err = Open(t.Context(), Config{
+		Name: "test", NodeID: strconv.Itoa(i), Bootstrap: []Server{{"0", "0"}, {"1", "1"}, {"2", "2"}},
+		Store: log, Snapshots: snapshots, Transport: m.net, SpoolDir: t.TempDir(), Registry: m.reg, WriteDeadline: time.Minute,
+	}, m.fsm)
+	must(t, err)
+}
+
+// The same on disk, where a restore drops the log: the member starts again by
+// itself, gets what it lacks, and until then does not vote for others that lack
+// what it had acknowledged.
+func TestAnOverruledMemberComesBack(t *testing.T) {
+	members, stores := make([]*member, 3), make([]storage, 3)
+	for i := range members {
+		_, net := raft.NewInmemTransport(raft.ServerAddress(strconv.Itoa(i)))
+		members[i], stores[i] = &member{net: net, reg: &measure.Registry{}}, storage{t.TempDir()}
+	}
+	for i := range members {
+		connect(members, i)
+		openOnDisk(t, members[i], i, stores[i])
+	}
+	defer closeAll(t, members)
+	lead := leader(t, members, 20*time.Second)
+	_, err := apply(t, lead, "abc", 20*time.Second)
+	must(t, err)
+	meta, r, err := lead.SaveSnapshot(within(t, 20*time.Second))
+	must(t, err)
+	saved, err := io.ReadAll(r)
+	must(t, err, r.Close())
+	for range 20 {
+		_, err = apply(t, lead, "x", 20*time.Second)
+		must(t, err)
+	}
+	i := indexOf(members, lead)
+	isolate(members, i)
+	_ = lead.Restore(within(t, 20*time.Second), meta, bytes.NewReader(saved)) // it may have lost leadership by now
+	if lead.fsm.total() != 3 {
+		t.Skip("it did not lead for long enough")
+	}
+	next := leader(t, without(members, lead), 20*time.Second)
+	_, err = apply(t, next, "y", 20*time.Second)
+	must(t, err)
+	connect(members, i)
+	waitFault(t, lead)
+	if !errors.Is(lead.Fault(), ErrOverruled) {
+		t.Fatalf("fault %v", lead.Fault())
+	}
+	must(t, lead.Close(within(t, 20*time.Second)))
+
+	isolate(members, i)
+	_, lead.net = raft.NewInmemTransport(raft.ServerAddress(strconv.Itoa(i)))
+	openOnDisk(t, lead, i, stores[i])
+	if lead.promise.kept(20, 1) || !lead.promise.kept(1, 1<<40) {
+		t.Errorf("promise %+v", lead.promise)
+	}
+	connect(members, i)
+	next = leader(t, without(members, lead), 20*time.Second)
+	_, err = apply(t, next, "z", 20*time.Second)
+	must(t, err)
+	index, err := next.ReadIndex(within(t, 20*time.Second))
+	must(t, err, lead.WaitApplied(within(t, 20*time.Second), index))
+	if lead.fsm.total() != next.fsm.total() || lead.Fault() != nil {
+		t.Errorf("sum %d, want %d, fault %v", lead.fsm.total(), next.fsm.total(), lead.Fault())
 	}
 }

@@ -75,10 +75,28 @@ func (g *Group[R]) lookAtTransfer() {
 }
 
 // impatient is a transport that does not wait long for a peer that is to take
-// over: until it answers the library refuses every entry.
+// over: until it answers the library refuses every entry. And it does not ask for
+// votes against the promise.
 type impatient struct {
 	*transport.Guarded
-	limit time.Duration
+	limit   time.Duration
+	promise promise
+}
+
+// RequestVote calls a peer.
+func (i impatient) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+	if !i.promise.kept(args.LastLogIndex, args.LastLogTerm) {
+		return errPromised
+	}
+	return i.Guarded.RequestVote(id, target, args, resp)
+}
+
+// RequestPreVote calls a peer.
+func (i impatient) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+	if !i.promise.kept(args.LastLogIndex, args.LastLogTerm) {
+		return errPromised
+	}
+	return i.Guarded.RequestPreVote(id, target, args, resp)
 }
 
 // TimeoutNow calls a peer. What it answers late is lost.

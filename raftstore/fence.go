@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -47,11 +48,11 @@ func remember(list []recovered, more ...recovered) []recovered {
 // successor names the cluster that several recovered planners go on as together:
 // each computes it by itself, and for other voters it is another one.
 func successor(of string, voters []Member) string {
-	text := "recovered\x00" + of + "\x00"
+	text := []string{"recovered", of}
 	for _, v := range voters {
-		text += v.ID + "=" + v.Addr + "\x00"
+		text = append(text, v.ID+"="+v.Addr)
 	}
-	h := sha256.Sum256([]byte(text))
+	h := sha256.Sum256([]byte(strings.Join(text, "\x00")))
 	return hex.EncodeToString(h[:16])
 }
 

@@ -1,8 +1,10 @@
 package raftstore
 
 import (
+	"bytes"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -184,4 +186,55 @@ func TestRememberIsBounded(t *testing.T) {
 	if again := remember(list, list...); !cmp.Equal(again, list) {
 		t.Error("doubled")
 	}
+}
+
+// A planner whose log has lost its end does not come back as if nothing were; a
+// recovery goes on with what is left when it is told to.
+func TestDamagedLogIsRefused(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	nodes := y.voters(3, nil)
+	propose(t, nodes[0], "w1")
+	for _, n := range nodes {
+		y.sees(n, "w1")
+	}
+	for _, n := range nodes {
+		n.stop()
+	}
+	n := nodes[0]
+	found, err := filepath.Glob(filepath.Join(n.cfg.Dir, "core", "wal", "*.wal"))
+	if err != nil || len(found) != 1 {
+		t.Fatal(found, err)
+	}
+	b, err := os.ReadFile(found[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := len(bytes.TrimRight(b, "\x00"))
+	clear(b[end-60 : end])
+	if err := os.WriteFile(found[0], b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused := func(err error) {
+		t.Helper()
+		if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), filepath.Join(n.cfg.Dir, "core")) {
+			t.Errorf("a damaged log: %v", err)
+		}
+	}
+	refused(n.start(""))
+	_, err = Recover(RecoverConfig{Dir: n.cfg.Dir, DryRun: true})
+	refused(err)
+	_, err = Recover(RecoverConfig{Dir: n.cfg.Dir})
+	refused(err)
+	refused(n.start(""))
+	plan, err := Recover(RecoverConfig{Dir: n.cfg.Dir, DryRun: true, AcceptLoss: true})
+	if err != nil || plan.Core.Last == 0 {
+		t.Fatalf("%+v, %v", plan, err)
+	}
+	if _, err := Recover(RecoverConfig{Dir: n.cfg.Dir, AcceptLoss: true}); err != nil {
+		t.Fatal(err)
+	}
+	n.mustStart("")
+	y.ready(n)
+	propose(t, n, "w2")
 }

@@ -73,7 +73,7 @@ func (a *app) snapshotInspect() *cobra.Command {
 func (a *app) clusterRecover() *cobra.Command {
 	var dir string
 	var voters []string
-	var dry, sure bool
+	var dry, sure, lossy bool
 	var out output
 	c := &cobra.Command{
 		Use:   "recover",
@@ -95,7 +95,10 @@ planner only:
   4  start others with empty data folders and --join; they come in by themselves
 
 To go on with several planners at once, name all with --voter, and run the same
-command on the folder of each: the new id follows from the old one and the voters.`,
+command on the folder of each: the new id follows from the old one and the voters.
+
+A log that is damaged or has lost its end is refused. With --accept-loss it counts as
+far as it can be read; a planner whose log is whole is the better one to go on with.`,
 		Example: `  yardmaster cluster recover --data-dir /var/lib/yardmaster --dry-run
   yardmaster cluster recover --data-dir /var/lib/yardmaster --yes
   yardmaster cluster recover --data-dir state --voter planner-0=10.0.0.1:8092 --voter planner-3=10.0.0.4:8092 --yes`,
@@ -111,7 +114,7 @@ command on the folder of each: the new id follows from the old one and the voter
 			if !dry && !sure {
 				return usage(errors.New("this gives up what the other planners had: look with --dry-run first, then say --yes"))
 			}
-			done, err := raftstore.Recover(raftstore.RecoverConfig{Dir: dir, Voters: members, DryRun: dry, Logger: a.logger(config.Log{Level: "warn"})})
+			done, err := raftstore.Recover(raftstore.RecoverConfig{Dir: dir, Voters: members, DryRun: dry, AcceptLoss: lossy, Logger: a.logger(config.Log{Level: "warn"})})
 			if err != nil {
 				return err
 			}
@@ -122,6 +125,7 @@ command on the folder of each: the new id follows from the old one and the voter
 	c.Flags().StringArrayVar(&voters, "voter", nil, "a planner from now on, as ID=HOST:PORT of its peer port; several times; the default is this one alone")
 	c.Flags().BoolVar(&dry, "dry-run", false, "only say what is there and what would be done")
 	c.Flags().BoolVar(&sure, "yes", false, "yes, give up what the other planners had")
+	c.Flags().BoolVar(&lossy, "accept-loss", false, "go on with a damaged log as far as it can be read")
 	out.flag(c)
 	return c
 }

@@ -101,7 +101,8 @@ func advice(err error) string {
 	case errors.Is(err, raftstore.ErrNewerFormat):
 		return "there is no downgrade: run the release that wrote it, or a newer one"
 	case errors.Is(err, raftstore.ErrDamaged):
-		return "if other planners are well, empty the folder and start with --join; else see `yardmaster cluster recover --help`"
+		return "if other planners are well, empty the data folder and start with --join; else `yardmaster cluster recover` goes on " +
+			"with what is whole, with --accept-loss with what can be read, and `yardmaster cluster snapshot restore` with a saved state"
 	case errors.Is(err, raftstore.ErrBadArchive):
 		return "save it again, or take an older one"
 	case errors.Is(err, fetch.ErrDownload):

@@ -200,7 +200,7 @@ func TestSealedSegments(t *testing.T) {
 
 // A torn write is told of once, and is not part of what is read later.
 func TestTornTailIsToldOf(t *testing.T) {
-	dir := filled(t, 20)
+	dir := filled(t, 30)
 	unmark(t, dir)
 	rewrite(t, segmentPath(t, dir), func(b []byte) []byte { b[written(b)-30] ^= 4; return b })
 	for i, told := range []bool{true, false} {
@@ -209,7 +209,7 @@ func TestTornTailIsToldOf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ends(t, s, 19)
+		ends(t, s, 29)
 		if strings.Contains(log.String(), "harmless") != told {
 			t.Errorf("start %d: %s", i, &log)
 		}

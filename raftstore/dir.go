@@ -186,6 +186,9 @@ func (d *directory) damaged(name string, err error) error {
 	if d == nil || !unread && !slices.ContainsFunc([]error{wal.ErrDamaged, wal.ErrChecksum, group.ErrLogGap}, of) {
 		return err
 	}
+	if strings.Contains(err.Error(), d.join(name)) {
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
 	return fmt.Errorf("%w: %s: %w", ErrDamaged, d.join(name), err)
 }
 

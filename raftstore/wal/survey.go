@@ -79,7 +79,7 @@ func inspect(dir string, state types.PersistentState, m *mark, accept bool) (s s
 		}
 	}
 	if s.last < m.index && !accept {
-		return s, fmt.Errorf("%w: it ends at entry %d and had reached %d, so changes that were acknowledged are missing", ErrDamaged, s.last, m.index)
+		return s, fmt.Errorf("%w: it ends at entry %d and had reached %d, so entries that this node had vouched for are missing", ErrDamaged, s.last, m.index)
 	}
 	return s, nil
 }

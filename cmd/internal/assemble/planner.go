@@ -150,7 +150,7 @@ func (p *Planner) start(ctx context.Context, process Process, c config.Planner, 
 // stopped is a store's fault with what to do about it, where that is to start the
 // process again. A supervisor does so anyway.
 func stopped(fault error) error {
-	for _, final := range []error{raftstore.ErrRemoved, raftstore.ErrIDInUse, raftstore.ErrOtherCluster} {
+	for _, final := range []error{raftstore.ErrRemoved, raftstore.ErrIDInUse, raftstore.ErrOtherCluster, raftstore.ErrDamaged} {
 		if errors.Is(fault, final) {
 			return fmt.Errorf("planner: %w", fault)
 		}

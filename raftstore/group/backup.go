@@ -125,6 +125,7 @@ func (g *Group[R]) force(ctx context.Context, meta *raft.SnapshotMeta, r io.Read
 	noted := &notedReader{r: r}
 	err := g.raft.Restore(meta, noted, g.enqueue(ctx))
 	if err == nil || !noted.begun {
+		g.forgetForced()
 		return err
 	}
 	if errors.Is(err, raft.ErrEnqueueTimeout) {
@@ -136,6 +137,7 @@ func (g *Group[R]) force(ctx context.Context, meta *raft.SnapshotMeta, r io.Read
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrAmbiguous, err)
 	}
+	g.forgetForced()
 	return nil
 }
 

@@ -153,6 +153,7 @@ type Group[R any] struct {
 	base      atomic.Pointer[label] // what the state was last restored from
 	snapped   atomic.Uint64         // last entry of the newest snapshot
 	promise   promise               // set when the library starts
+	noted     atomic.Bool           // forcedIndexKey is set
 
 	passed atomic.Uint64 // no entry up to it is still to be applied
 	// membersIndex is the entry of the committed members: the library keeps the
@@ -199,7 +200,7 @@ func Open[R any](ctx context.Context, cfg Config, fsm FSM[R]) (*Group[R], error)
 	g.base.Store(&label{})
 	g.ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	g.adapter = g.adapt(fsm)
-	g.snapshots = labelling{cfg.Snapshots, &g.adapter.forced, g.adapter.events.unwritten}
+	g.snapshots = labelling{cfg.Snapshots, &g.adapter.forced, g.adapter.events.unwritten, g.noteForced}
 	g.trans = transport.Guard(cfg.Transport)
 	g.store = wal.Guard(cfg.Store, cmp.Or(cfg.WriteDeadline, deadlineAlone), func(err error) { g.trip("storage", err) })
 	if err := g.start(ctx); err != nil {
@@ -231,6 +232,9 @@ func (g *Group[R]) adapt(fsm FSM[R]) *adapter[R] {
 			raise(&g.passed, l.index)
 			raise(&g.snapped, l.index)
 			g.base.Store(&l)
+			if !g.adapter.forced.Load() && !g.adapter.starting.Load() {
+				g.forgetForced()
+			}
 			g.membersIndex.Store(l.members)
 			g.metrics.restoreSeconds.Observe(took.Seconds())
 			g.cfg.OnRestore(applied)
@@ -291,7 +295,7 @@ func (g *Group[R]) newNode() (*raft.Raft, error) {
 			return nil, err
 		}
 	}
-	if err := g.dropOverruled(); err != nil {
+	if err := errors.Join(g.dropUnfinished(), g.dropOverruled()); err != nil {
 		return nil, err
 	}
 	g.promise = readPromise(g.store)

@@ -11,12 +11,18 @@ import (
 // the library does not tell it to the FSM that restores it.
 type labelling struct {
 	raft.SnapshotStore
-	forced *atomic.Bool // set while Group.Restore is under way
-	failed func(error)  // told of a snapshot that could not be written
+	forced *atomic.Bool                   // set while Group.Restore is under way
+	failed func(error)                    // told of a snapshot that could not be written
+	note   func(index, term uint64) error // told of one that a restore begins
 }
 
 // Create begins a snapshot and tells of a failure, which the library only logs.
 func (s labelling) Create(v raft.SnapshotVersion, index, term uint64, c raft.Configuration, cIndex uint64, t raft.Transport) (raft.SnapshotSink, error) {
+	if s.forced.Load() {
+		if err := s.note(index, term); err != nil {
+			return nil, err
+		}
+	}
 	sink, err := s.SnapshotStore.Create(v, index, term, c, cIndex, t)
 	if err != nil {
 		s.failed(err)

@@ -107,7 +107,7 @@ func Recover[R any](cfg RecoverConfig, fsm FSM[R]) error {
 		fault: func(_ string, err error) { fault = errors.Join(fault, err) },
 	}
 	_, trans := raft.NewInmemTransport("")
-	err := raft.RecoverCluster(all.library(cfg.Logger), a, cfg.Store, cfg.Store, labelling{cfg.Snapshots, &a.forced, a.events.unwritten}, trans, configuration(cfg.Servers))
+	err := raft.RecoverCluster(all.library(cfg.Logger), a, cfg.Store, cfg.Store, labelling{cfg.Snapshots, &a.forced, a.events.unwritten, nil}, trans, configuration(cfg.Servers))
 	if err := errors.Join(fault, err); err != nil {
 		return fmt.Errorf("recover: %w", err)
 	}

@@ -20,6 +20,10 @@ var (
 	// promiseIndexKey and promiseTermKey are the durable parts of a promise.
 	promiseIndexKey = []byte("ym-promise-index")
 	promiseTermKey  = []byte("ym-promise-term")
+	// forcedIndexKey and forcedTermKey name the snapshot of a restore by this member
+	// that is not known to be committed.
+	forcedIndexKey = []byte("ym-forced-index")
+	forcedTermKey  = []byte("ym-forced-term")
 )
 
 // promise is the furthest that a member may have acknowledged before a restore
@@ -132,4 +136,49 @@ func (g *Group[R]) dropOverruled() error {
 		}
 	}
 	return g.store.SetUint64(overruledKey, 0)
+}
+
+// noteForced notes the snapshot of a restore before it is in force.
+func (g *Group[R]) noteForced(index, term uint64) error {
+	g.noted.Store(true)
+	if err := g.store.SetUint64(forcedTermKey, term); err != nil {
+		return err
+	}
+	return g.store.SetUint64(forcedIndexKey, index)
+}
+
+// forgetForced is for a restore that is committed, or replaced by another state.
+func (g *Group[R]) forgetForced() {
+	if g.noted.CompareAndSwap(true, false) {
+		_ = g.store.SetUint64(forcedIndexKey, 0) // its guard stops the group
+	}
+}
+
+// dropUnfinished gives up a restore in whose midst this member ended. With no entry
+// behind the snapshot it has acknowledged nothing of it: the others either have it
+// and send it, or went on without it. It runs before the library does.
+func (g *Group[R]) dropUnfinished() error {
+	index, err := g.store.GetUint64(forcedIndexKey)
+	if err != nil || index == 0 {
+		return nil //nolint:nilerr // as above
+	}
+	term, err := g.store.GetUint64(forcedTermKey)
+	if err != nil {
+		return err
+	}
+	last, err := g.store.LastIndex()
+	if err != nil {
+		return err
+	}
+	list, err := g.snapshots.List()
+	if err != nil {
+		return err
+	}
+	if last < index && len(list) > 0 && list[0].Index == index && list[0].Term == term {
+		g.log.Warn("a restore was not finished when this node ended; it goes back to what the others have", "entry", index)
+		if err := g.discard(label{index: index, term: term}, ErrOverruled); err != nil {
+			return err
+		}
+	}
+	return g.store.SetUint64(forcedIndexKey, 0)
 }

@@ -172,7 +172,7 @@ func TestSupersededSnapshotIsNotFinished(t *testing.T) {
 	e := silence()
 	e.newest = func() uint64 { return 62 }
 	store := raft.NewInmemSnapshotStore()
-	sink, err := labelling{SnapshotStore: store, failed: func(err error) { t.Error(err) }}.Create(raft.SnapshotVersionMax, 61, 1, raft.Configuration{}, 1, nil)
+	sink, err := labelling{SnapshotStore: store, forced: &atomic.Bool{}, failed: func(err error) { t.Error(err) }}.Create(raft.SnapshotVersionMax, 61, 1, raft.Configuration{}, 1, nil)
 	must(t, err)
 	if err := (persister{(&counter{}).Snapshot(), e}).Persist(sink); !errors.Is(err, ErrSuperseded) {
 		t.Errorf("written: %v", err)

@@ -237,6 +237,8 @@ func (c *cluster) verdict(t *testing.T) {
 		}
 	}
 	c.compareDigests(t)
+	c.watching() // what it saw is counted
+	c.leaders.Wait()
 	stats := c.log.Stats()
 	t.Logf("%d keys, %d operations, %d of unknown outcome, %d terms with a leader", stats.Objects, stats.Operations, stats.Unknown, len(c.terms))
 	if c.acked.Load() == 0 {

@@ -69,6 +69,10 @@ func environ(values map[string]string) []string {
 	return out
 }
 
+// Set gives the node another setting, from its next start on. name is an
+// environment variable's without the common beginning.
+func (n *Node) Set(name, value string) { n.environ = append(n.environ, "YARDMASTER_"+name+"="+value) }
+
 // Start runs the node. ctx's end kills it.
 func (n *Node) Start(ctx context.Context) error {
 	log, err := os.OpenFile(n.Dir+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)

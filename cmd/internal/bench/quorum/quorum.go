@@ -77,6 +77,9 @@ func Run(ctx context.Context, o Options, say func(string)) (r Result, err error)
 	if err != nil {
 		return r, err
 	}
+	for _, n := range cluster.Nodes {
+		n.Set("PLANNER_LEASE_TTL", "1h") // workers are made up and renew nothing
+	}
 	defer cluster.Stop()
 	say("starting three planners")
 	if err := cluster.Start(ctx); err != nil {

@@ -76,8 +76,8 @@ type Request struct {
 // it. Errors wrap engine.ErrConnect (no connection), ctx's error, or
 // engine.ErrBroken (the engine may have begun).
 func (c *Client) Post(ctx context.Context, r *Request) (*Response, error) {
-	for {
-		cn, reused, err := c.take(ctx)
+	for fresh := false; ; {
+		cn, reused, err := c.take(ctx, fresh)
 		if err != nil {
 			return nil, err
 		}
@@ -86,7 +86,10 @@ func (c *Client) Post(ctx context.Context, r *Request) (*Response, error) {
 		if err == nil {
 			return resp, nil
 		}
-		untouched := errors.Is(err, errStale) || cn.silent && time.Since(sent) < c.crossing
+		stale := errors.Is(err, errStale)
+		untouched := stale || cn.silent && time.Since(sent) < c.crossing
+		// What left once may have arrived: it leaves once more at most.
+		fresh = fresh || !stale
 		cn.close()
 		if cause := ctx.Err(); cause != nil {
 			return nil, fmt.Errorf("%w: %w", cause, err)
@@ -97,9 +100,10 @@ func (c *Client) Post(ctx context.Context, r *Request) (*Response, error) {
 	}
 }
 
-// take is an idle connection that still seems open, or else a new one.
-func (c *Client) take(ctx context.Context) (cn *conn, reused bool, err error) {
-	for {
+// take is an idle connection that still seems open, or else, or if it has to be
+// fresh, a new one.
+func (c *Client) take(ctx context.Context, fresh bool) (cn *conn, reused bool, err error) {
+	for !fresh {
 		cn := c.pop()
 		if cn == nil {
 			break

@@ -47,6 +47,16 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
+// backup is a member's saved snapshot.
+func backup(t *testing.T, m *member, timeout time.Duration) (SnapshotMeta, []byte) {
+	t.Helper()
+	meta, r, err := m.SaveSnapshot(within(t, timeout))
+	must(t, err)
+	saved, err := io.ReadAll(r)
+	must(t, err, r.Close())
+	return meta, saved
+}
+
 func TestMembershipGrowsAndShrinks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		members := join(t, nil, func(c *Config) { c.Bootstrap = []Server{{"0", "0"}} })
@@ -250,10 +260,7 @@ func TestSaveAndRestore(t *testing.T) {
 		lead := leader(t, members, 5*time.Second)
 		_, err := apply(t, lead, "abc", time.Second)
 		must(t, err)
-		meta, r, err := lead.SaveSnapshot(within(t, time.Second))
-		must(t, err)
-		saved, err := io.ReadAll(r)
-		must(t, err, r.Close())
+		meta, saved := backup(t, lead, time.Second)
 		if meta.Size != int64(len(saved)) || len(meta.Members) != 3 || meta.Index == 0 {
 			t.Errorf("%+v of %d bytes", meta, len(saved))
 		}
@@ -384,10 +391,7 @@ func TestRestoreSaysWhetherItBegan(t *testing.T) {
 		lead := leader(t, members, 5*time.Second)
 		_, err := apply(t, lead, "abc", time.Second)
 		must(t, err)
-		meta, r, err := lead.SaveSnapshot(within(t, time.Second))
-		must(t, err)
-		saved, err := io.ReadAll(r)
-		must(t, err, r.Close())
+		meta, saved := backup(t, lead, time.Second)
 
 		for range maxInFlight {
 			lead.slots <- struct{}{}

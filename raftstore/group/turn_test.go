@@ -74,11 +74,8 @@ func TestSnapshotBesideARestore(t *testing.T) {
 			_, err := apply(t, lead, strconv.Itoa(i), time.Second)
 			must(t, err)
 		}
-		meta, r, err := lead.SaveSnapshot(within(t, time.Second))
-		must(t, err)
-		saved, err := io.ReadAll(r)
-		must(t, err, r.Close())
-		_, err = apply(t, lead, "x", time.Second)
+		meta, saved := backup(t, lead, time.Second)
+		_, err := apply(t, lead, "x", time.Second)
 		must(t, err)
 
 		slow := make(chan struct{})
@@ -138,10 +135,7 @@ func TestARestoreThatWasNotCommittedIsOverruled(t *testing.T) {
 		lead := leader(t, members, 5*time.Second)
 		_, err := apply(t, lead, "abc", time.Second)
 		must(t, err)
-		meta, r, err := lead.SaveSnapshot(within(t, time.Second))
-		must(t, err)
-		saved, err := io.ReadAll(r)
-		must(t, err, r.Close())
+		meta, saved := backup(t, lead, time.Second)
 		for range 20 {
 			_, err = apply(t, lead, "x", time.Second)
 			must(t, err)
@@ -209,10 +203,7 @@ func TestAnOverruledMemberComesBack(t *testing.T) {
 	lead := leader(t, members, 20*time.Second)
 	_, err := apply(t, lead, "abc", 20*time.Second)
 	must(t, err)
-	meta, r, err := lead.SaveSnapshot(within(t, 20*time.Second))
-	must(t, err)
-	saved, err := io.ReadAll(r)
-	must(t, err, r.Close())
+	meta, saved := backup(t, lead, 20*time.Second)
 	for range 20 {
 		_, err = apply(t, lead, "x", 20*time.Second)
 		must(t, err)

@@ -177,6 +177,34 @@ func TestReset(t *testing.T) {
 	connect(t, n, l)
 }
 
+// A connection that was given is the network's at once, although it may not have
+// reached the node yet.
+func TestResetRightAfterDialling(t *testing.T) {
+	resets := map[string]func(n *Net){
+		"reset": func(n *Net) { n.Reset("b", "a") },
+		"cut": func(n *Net) {
+			n.Set("a", "b", Fault{Cut: true})
+			n.Heal()
+		},
+	}
+	for name, reset := range resets {
+		t.Run(name, func(t *testing.T) {
+			n, l := start(t)
+			for range 50 {
+				a, err := n.Dialer("a")(t.Context(), "tcp", l.Addr().String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				reset(n)
+				if err := ended(t, a); !errors.Is(err, syscall.ECONNRESET) {
+					t.Errorf("end: %v", err)
+				}
+				_ = a.Close()
+			}
+		})
+	}
+}
+
 func TestDelayKeepsOrderAndThroughput(t *testing.T) {
 	n, l := start(t)
 	const delay = 60 * time.Millisecond

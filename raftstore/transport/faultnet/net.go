@@ -24,25 +24,19 @@ type Net struct {
 	tasks  sync.WaitGroup
 
 	mu      sync.Mutex
-	nodes   map[string]string  // real addresses by name
-	names   map[string]string  // names by real address
-	doors   map[Link]*door     // where From reaches To
-	faults  map[Link]Fault     // no healthy ones
-	changed chan struct{}      // closed at each change of faults
-	pipes   map[*pipe]struct{} // open connections
-	numbers map[Link]uint64    // connections so far
-}
-
-// door is a proxy's listener.
-type door struct {
-	link     Link
-	listener net.Listener
+	nodes   map[string]string       // real addresses by name
+	names   map[string]string       // names by real address
+	fronts  map[string]net.Listener // where Anyone reaches a node
+	faults  map[Link]Fault          // no healthy ones
+	changed chan struct{}           // closed at each change of faults
+	pipes   map[*pipe]struct{}      // connections, those too that have not reached the node yet
+	numbers map[Link]uint64         // connections so far
 }
 
 // New is a healthy network without nodes.
 func New(seed uint64) *Net {
 	n := &Net{
-		seed: seed, nodes: map[string]string{}, names: map[string]string{}, doors: map[Link]*door{},
+		seed: seed, nodes: map[string]string{}, names: map[string]string{}, fronts: map[string]net.Listener{},
 		faults: map[Link]Fault{}, changed: make(chan struct{}), pipes: map[*pipe]struct{}{}, numbers: map[Link]uint64{},
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
@@ -61,7 +55,8 @@ func (n *Net) Add(node, addr string) {
 
 // Dialer is how node from dials: addresses of nodes lead through the network,
 // all others past it. While packets would not get through, dialling waits, as
-// long as ctx lets it.
+// long as ctx lets it. A connection that it gave is the network's: whatever is
+// done to the network afterwards happens to it.
 func (n *Net) Dialer(from string) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	var d net.Dialer
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -71,51 +66,58 @@ func (n *Net) Dialer(from string) func(ctx context.Context, network, addr string
 		if !ours {
 			return d.DialContext(ctx, network, addr)
 		}
-		if err := n.passable(ctx, Link{from, to}); err != nil {
+		c, err := n.dial(ctx, Link{from, to})
+		if err != nil {
 			return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 		}
-		front, err := n.door(Link{from, to})
-		if err != nil {
-			return nil, err
-		}
-		return d.DialContext(ctx, network, front)
+		return c, nil
 	}
 }
 
-// Front is the address at which To is reached by whoever does not dial by
-// Dialer. The faults are those between Anyone and To.
-func (n *Net) Front(to string) (addr string, err error) { return n.door(Link{Anyone, to}) }
+func (n *Net) dial(ctx context.Context, link Link) (net.Conn, error) {
+	if err := n.passable(ctx, link); err != nil {
+		return nil, err
+	}
+	ours, theirs, err := pair(ctx)
+	if err != nil {
+		return nil, err
+	}
+	n.carry(link, theirs)
+	return ours, nil
+}
 
-func (n *Net) door(link Link) (string, error) {
+// Front is the address at which To is reached by whoever does not dial by
+// Dialer. The faults are those between Anyone and To. The network learns of a
+// connection only once the system hands it over, so that what is done in the
+// moment after dialling may miss it.
+func (n *Net) Front(to string) (addr string, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if _, known := n.nodes[link.To]; !known {
-		return "", fmt.Errorf("%w: %q", ErrUnknownNode, link.To)
+	if _, known := n.nodes[to]; !known {
+		return "", fmt.Errorf("%w: %q", ErrUnknownNode, to)
 	}
-	if d := n.doors[link]; d != nil {
-		return d.listener.Addr().String(), nil
+	if l := n.fronts[to]; l != nil {
+		return l.Addr().String(), nil
 	}
 	if n.ctx.Err() != nil {
 		return "", ErrClosed
 	}
-	var lc net.ListenConfig
-	l, err := lc.Listen(n.ctx, "tcp", "127.0.0.1:0")
+	l, err := loopback(n.ctx)
 	if err != nil {
 		return "", err
 	}
-	d := &door{link: link, listener: l}
-	n.doors[link] = d
-	n.tasks.Go(func() { n.serve(d) })
+	n.fronts[to] = l
+	n.tasks.Go(func() { n.serve(Link{Anyone, to}, l) })
 	return l.Addr().String(), nil
 }
 
-func (n *Net) serve(d *door) {
+func (n *Net) serve(link Link, l net.Listener) {
 	for {
-		c, err := d.listener.Accept()
+		c, err := l.Accept()
 		if err != nil {
 			return
 		}
-		n.tasks.Go(func() { n.carry(d.link, c) })
+		n.carry(link, c)
 	}
 }
 
@@ -222,7 +224,7 @@ func (n *Net) reset(which func(Link) bool) {
 	}
 }
 
-// Conns counts the connections that are open through the network.
+// Conns counts the connections that are open or being made through the network.
 func (n *Net) Conns() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -233,8 +235,8 @@ func (n *Net) Conns() int {
 func (n *Net) Close() {
 	n.mu.Lock()
 	n.cancel()
-	for _, d := range n.doors {
-		_ = d.listener.Close()
+	for _, l := range n.fronts {
+		_ = l.Close()
 	}
 	n.mu.Unlock()
 	n.reset(func(Link) bool { return true })

@@ -1,6 +1,7 @@
 package faultnet
 
 import (
+	"context"
 	"errors"
 	"hash/fnv"
 	"io"
@@ -23,11 +24,14 @@ const (
 type pipe struct {
 	net    *Net
 	link   Link // From dialled
-	near   *net.TCPConn
-	far    *net.TCPConn
 	number uint64
-	done   chan struct{}
-	ended  sync.Once
+	near   *net.TCPConn
+	ctx    context.Context // until it ends
+	cancel context.CancelFunc
+
+	mu    sync.Mutex
+	far   *net.TCPConn // nil until it reaches the node
+	ended bool
 }
 
 // piece is bytes on their way, or, without any, the end of the stream.
@@ -38,65 +42,90 @@ type piece struct {
 	reset   bool    // the stream ended with an error
 }
 
-// carry serves one connection that From made to the door.
+// carry serves one connection that From made. When it returns, resets find it.
 func (n *Net) carry(link Link, c net.Conn) {
 	near, _ := c.(*net.TCPConn)
-	p := &pipe{net: n, link: link, near: near, done: make(chan struct{})}
-	if !p.open() {
-		_ = near.SetLinger(0)
-		_ = near.Close()
+	p := &pipe{net: n, link: link, near: near}
+	p.ctx, p.cancel = context.WithCancel(n.ctx)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.ctx.Err() != nil || n.faults[link].Cut {
+		p.reset()
 		return
 	}
-	var both sync.WaitGroup
-	both.Go(func() { p.pump(p.link, p.near, p.far) })
-	both.Go(func() { p.pump(Link{p.link.To, p.link.From}, p.far, p.near) })
-	both.Wait()
-	p.end(false)
-	n.mu.Lock()
-	delete(n.pipes, p)
-	n.mu.Unlock()
+	n.numbers[link]++
+	p.number = n.numbers[link]
+	n.pipes[p] = struct{}{}
+	n.tasks.Go(p.run)
 }
 
-// open connects to the real address, once packets could.
-func (p *pipe) open() bool {
+func (p *pipe) run() {
+	if far := p.open(); far != nil {
+		var both sync.WaitGroup
+		both.Go(func() { p.pump(p.link, p.near, far) })
+		both.Go(func() { p.pump(Link{p.link.To, p.link.From}, far, p.near) })
+		both.Wait()
+		p.end(false)
+	} else {
+		p.reset()
+	}
+	p.net.mu.Lock()
+	delete(p.net.pipes, p)
+	p.net.mu.Unlock()
+}
+
+// open connects to the real address, once packets could. It is nil when nobody
+// is there, or when the connection was reset meanwhile.
+func (p *pipe) open() *net.TCPConn {
 	n := p.net
-	if n.passable(n.ctx, p.link) != nil {
-		return false
+	if n.passable(p.ctx, p.link) != nil {
+		return nil
 	}
 	n.mu.Lock()
 	addr := n.nodes[p.link.To]
 	n.mu.Unlock()
 	var d net.Dialer
-	c, err := d.DialContext(n.ctx, "tcp", addr)
+	c, err := d.DialContext(p.ctx, "tcp", addr)
 	if err != nil {
-		return false
+		return nil
 	}
-	p.far, _ = c.(*net.TCPConn)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.ctx.Err() != nil || n.faults[p.link].Cut {
-		_ = c.Close()
-		return false
+	far, _ := c.(*net.TCPConn)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended { // the node may have accepted: it is told of the reset
+		abort(far)
+		return nil
 	}
-	n.numbers[p.link]++
-	p.number = n.numbers[p.link]
-	n.pipes[p] = struct{}{}
-	return true
+	p.far = far
+	return far
 }
 
 // reset ends both halves at once, with an error.
 func (p *pipe) reset() { p.end(true) }
 
 func (p *pipe) end(hard bool) {
-	p.ended.Do(func() {
-		close(p.done)
-		for _, c := range []*net.TCPConn{p.near, p.far} {
-			if hard {
-				_ = c.SetLinger(0)
-			}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		return
+	}
+	p.ended = true
+	p.cancel()
+	for _, c := range []*net.TCPConn{p.near, p.far} {
+		switch {
+		case c == nil:
+		case hard:
+			abort(c)
+		default:
 			_ = c.Close()
 		}
-	})
+	}
+}
+
+// abort closes a connection so that its other end hears of a reset.
+func abort(c *net.TCPConn) {
+	_ = c.SetLinger(0)
+	_ = c.Close()
 }
 
 // pump moves one direction, through a bounded queue, so that delay does not
@@ -132,7 +161,7 @@ func (p *pipe) queue(queue chan<- piece, x piece) bool {
 	select {
 	case queue <- x:
 		return true
-	case <-p.done:
+	case <-p.ctx.Done():
 		return false
 	}
 }
@@ -149,8 +178,7 @@ func (p *pipe) write(link Link, to *net.TCPConn, queue <-chan piece) {
 		case len(x.bytes) > 0:
 			deaf = deaf || !p.drip(link, to, x.bytes)
 		case x.reset:
-			_ = to.SetLinger(0)
-			_ = to.Close()
+			abort(to)
 		default:
 			_ = to.CloseWrite()
 		}
@@ -220,8 +248,39 @@ func (p *pipe) sleep(d time.Duration, changed <-chan struct{}) bool {
 	select {
 	case <-t.C:
 	case <-changed:
-	case <-p.done:
+	case <-p.ctx.Done():
 		return false
 	}
 	return true
+}
+
+// loopback opens a port.
+func loopback(ctx context.Context) (net.Listener, error) {
+	var lc net.ListenConfig
+	return lc.Listen(ctx, "tcp", "127.0.0.1:0")
+}
+
+// pair is both ends of a new connection. A listener that stays would leave the
+// second one in the system's queue for a while, where no reset finds it.
+func pair(ctx context.Context) (dialled, accepted net.Conn, err error) {
+	l, err := loopback(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = l.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
+	var d net.Dialer
+	if dialled, err = d.DialContext(ctx, "tcp", l.Addr().String()); err != nil {
+		return nil, nil, err
+	}
+	for { // strangers may dial any port
+		if accepted, err = l.Accept(); err != nil {
+			_ = dialled.Close()
+			return nil, nil, err
+		}
+		if accepted.RemoteAddr().String() == dialled.LocalAddr().String() {
+			return dialled, accepted, nil
+		}
+		_ = accepted.Close()
+	}
 }

@@ -93,6 +93,9 @@ func autoscalerColumns() []Column {
 		{"itl_p95_ms", F32, "95th percentile of the time between tokens, in milliseconds"},
 		{"slo_ttft_ms", F32, "wanted time to first token, in milliseconds"},
 		{"slo_itl_ms", F32, "wanted time between tokens, in milliseconds"},
+		{"prefill_rate", F32, "prompt tokens per second that one replica computes, measured"},
+		{"decode_rate", F32, "output tokens per second that one replica has given at its best, measured"},
+		{"kv_tokens", F32, "tokens that one replica's KV cache holds"},
 	}
 }
 

@@ -62,9 +62,9 @@ func (b Blend) Name() string {
 
 // Score is the weighted sum.
 func (b Blend) Score(q *Query, c *Columns, cost []float64) {
-	part := c.column(len(cost))
 	clear(cost)
 	for _, p := range b.Parts {
+		part := c.Part(p.Policy.Name())
 		p.Policy.Score(q, c, part)
 		lowest, highest := math.Inf(1), math.Inf(-1)
 		for _, v := range part {

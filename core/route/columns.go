@@ -47,6 +47,8 @@ type Columns struct {
 	own         owned
 	memory      extraMemory
 	scratch     []float64 // of Score
+	parts       []part    // of Score, in scratch
+	fell        string    // why Score was another policy's
 }
 
 // owned is the memory of what usually is a roster's: columns without the workers
@@ -62,7 +64,7 @@ const fewSiblings = 4
 
 // fill makes the columns those of the roster's workers, whose loads were read,
 // without the places in out, which rise. Columns that are not needed stay nil.
-func (c *Columns) fill(s *roster, l *lookup, out []int32, needs needs) {
+func (c *Columns) fill(s *roster, l *lookup, out []int32, needs Needs) {
 	c.Worker, c.Key = s.workers, s.key
 	c.Running, c.Waiting, c.Rate, c.base, c.Capacity = s.running, s.waiting, s.rate, s.active, s.capacity
 	c.InFlight, c.Requests, c.Queued = s.loads.InFlight, s.loads.Requests, s.loads.Queued
@@ -73,14 +75,14 @@ func (c *Columns) fill(s *roster, l *lookup, out []int32, needs needs) {
 	if len(out) > 0 {
 		c.squeeze(out)
 	}
-	c.scratch = c.scratch[:0]
+	c.scratch, c.parts, c.fell = c.scratch[:0], c.parts[:0], ""
 	c.share()
 	c.blockTokens = l.blockTokens
 	c.Siblings, c.Active = nil, nil
-	if needs&needsSiblings != 0 {
+	if needs&NeedsSiblings != 0 {
 		c.siblings(l)
 	}
-	if needs&needsActive != 0 {
+	if needs&NeedsActive != 0 {
 		c.occupy()
 	}
 }

@@ -43,7 +43,9 @@ func ParseMode(s string) (Mode, error) {
 // Config sets how a router decides. Zero fields take their defaults.
 type Config struct {
 	Policy Policy // default Sticky
-	Mode   Mode
+	// Chooser names the policy of each decision; nil leaves all to Policy.
+	Chooser Chooser
+	Mode    Mode
 	// MinPrompt is the fewest uncached prompt tokens for which Auto considers
 	// moving KV; default 256. Below it the prompt disturbs a decode worker less
 	// than two legs cost.

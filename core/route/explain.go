@@ -2,6 +2,7 @@ package route
 
 import (
 	"math"
+	"slices"
 
 	"github.com/yardmaster/yardmaster/core/fleet"
 )
@@ -19,6 +20,12 @@ type Explanation struct {
 	Vetoed []Vetoed
 	// Candidates and Vetoes are how many there were, with those that are left out.
 	Candidates, Vetoes int
+	// Policies are the parts of a policy that combines several; Shadow is one that
+	// was tried beside it. Both are empty where there is none.
+	Policies []string
+	Shadow   string
+
+	parts []float64 // memory of Candidate.Parts
 }
 
 // Candidate is a worker with its columns and its cost. Numbers are NaN where
@@ -33,6 +40,9 @@ type Candidate struct {
 	Active, Capacity                               float64 // KV blocks
 	Rate                                           float64 // tokens/s
 	Share                                          float64
+
+	Parts  []float64 // what each of Explanation.Policies found, as it found it
+	Shadow float64   // what Explanation.Shadow found
 }
 
 // Vetoed is a worker that was no candidate, and why: one of the Veto constants.
@@ -45,14 +55,28 @@ type Vetoed struct {
 // uses again.
 func (r *Router) Explain(d *Decision, into *Explanation) {
 	s, p := &r.phases[serving], &r.phases[prefilling]
-	into.Serving = s.explain(d, into.Serving[:0])
 	into.Prefilling, into.Vetoed = into.Prefilling[:0], into.Vetoed[:0]
 	into.Candidates, into.Vetoes = len(s.columns.Worker), 0
+	into.name(s, r.choice.Shadow)
+	into.Serving = into.explain(d, s, into.Serving[:0])
 	into.veto(d, s)
 	if p.asked {
-		into.Prefilling = p.explain(d, into.Prefilling)
+		into.Prefilling = into.explain(d, p, into.Prefilling)
 		into.veto(d, p)
 	}
+}
+
+// name writes which policies scored beside the one that decided, and makes room for
+// what their parts found.
+func (e *Explanation) name(p *phase, shadow Shadow) {
+	e.Policies, e.Shadow = e.Policies[:0], ""
+	for _, part := range p.columns.parts {
+		e.Policies = append(e.Policies, part.name)
+	}
+	if shadow != nil {
+		e.Shadow = shadow.Name()
+	}
+	e.parts = slices.Grow(e.parts[:0], 2*MaxExplained*len(e.Policies))
 }
 
 func (e *Explanation) veto(d *Decision, p *phase) {
@@ -64,7 +88,7 @@ func (e *Explanation) veto(d *Decision, p *phase) {
 
 // explain appends the cheapest candidates in order of their costs; those that
 // are ineligible come last.
-func (p *phase) explain(d *Decision, dst []Candidate) []Candidate {
+func (e *Explanation) explain(d *Decision, p *phase, dst []Candidate) []Candidate {
 	var cheapest [MaxExplained]int
 	n := 0
 	for i, v := range p.cost {
@@ -80,9 +104,27 @@ func (p *phase) explain(d *Decision, dst []Candidate) []Candidate {
 		cheapest[at] = i
 	}
 	for _, i := range cheapest[:n] {
-		dst = append(dst, p.candidate(d, i))
+		c := p.candidate(d, i)
+		c.Parts = e.partsOf(p, i)
+		if e.Shadow != "" && len(p.tried) == len(p.cost) {
+			c.Shadow = p.tried[i]
+		}
+		dst = append(dst, c)
 	}
 	return dst
+}
+
+// partsOf is what each part found of candidate i, in e's memory; nil where nothing
+// was combined.
+func (e *Explanation) partsOf(p *phase, i int) []float64 {
+	if len(e.Policies) == 0 || len(p.columns.parts) != len(e.Policies) {
+		return nil
+	}
+	from := len(e.parts)
+	for _, part := range p.columns.parts {
+		e.parts = append(e.parts, part.cost[i])
+	}
+	return e.parts[from:]
 }
 
 func cheaper(a, b float64) bool { return a < b || math.IsNaN(b) && !math.IsNaN(a) }
@@ -97,6 +139,6 @@ func (p *phase) candidate(d *Decision, i int) Candidate {
 		Worker: d.View.Workers[c.Worker[i]].ID, Cost: p.cost[i],
 		Hit: c.Hit[i], Queued: c.Queued[i],
 		InFlight: c.InFlight[i], Requests: c.Requests[i], Siblings: siblings, Running: c.Running[i], Waiting: c.Waiting[i],
-		Active: c.occupied(i), Capacity: c.Capacity[i], Rate: c.Rate[i], Share: c.Share[i],
+		Active: c.occupied(i), Capacity: c.Capacity[i], Rate: c.Rate[i], Share: c.Share[i], Shadow: math.NaN(),
 	}
 }

@@ -50,16 +50,16 @@ func (e *extra) add(f *facts, w *fleet.Worker, model string) {
 
 // more fills the columns of a roster that policies ask for, and leaves the others
 // nil.
-func (c *Columns) more(s *roster, out []int32, needs needs) {
+func (c *Columns) more(s *roster, out []int32, needs Needs) {
 	c.Step, c.TokenBytes, c.Group, c.Adapters, c.AdapterSlots, c.Lately, c.Missed, c.Found = nil, nil, nil, nil, nil, nil, nil, nil
-	if needs&needsStep != 0 {
+	if needs&NeedsStep != 0 {
 		c.Step = kept(&c.memory.step, s.extra.step, out)
 	}
-	if needs&needsTransfer != 0 {
+	if needs&NeedsTransfer != 0 {
 		c.TokenBytes = kept(&c.memory.tokenBytes, s.extra.tokenBytes, out)
 		c.Group = kept(&c.memory.group, s.extra.group, out)
 	}
-	if needs&needsAdapters != 0 {
+	if needs&NeedsAdapters != 0 {
 		c.Adapters = kept(&c.memory.adapters, s.extra.adapters, out)
 		c.AdapterSlots = kept(&c.memory.slots, s.extra.slots, out)
 	}
@@ -81,19 +81,19 @@ type extraMemory struct {
 }
 
 // more fills what few policies ask for and what this router keeps itself.
-func (r *Router) more(kind int, s *roster, q *Query) {
+func (r *Router) more(kind int, s *roster, q *Query, needs Needs) {
 	p := &r.phases[kind]
 	c := &p.columns
-	c.more(s, p.out, r.needs)
+	c.more(s, p.out, needs)
 	if kind == prefilling || r.cfg.Mode == Never {
 		c.Group = nil // nobody computes a part for another then
 	}
-	if r.needs&needsAdapters != 0 {
+	if needs&NeedsAdapters != 0 {
 		c.Lately = sized(c.memory.lately, len(c.Worker))
 		c.memory.lately = c.Lately
 		r.lately.fill(q, c.Key, s.extra.some, c.Lately)
 	}
-	if r.needs&needsWindow != 0 {
+	if needs&NeedsWindow != 0 {
 		r.window.follow(r.aligned.view, q.Now)
 		c.Missed, c.Found = sized(c.memory.missed, len(c.Worker)), sized(c.memory.found, len(c.Worker))
 		c.memory.missed, c.memory.found = c.Missed, c.Found
@@ -105,13 +105,13 @@ func (r *Router) more(kind int, s *roster, q *Query) {
 
 // remember keeps what policies ask for of d, which is carried out.
 func (r *Router) remember(q *Query, d *Decision) {
-	if r.needs&needsAdapters != 0 {
+	if r.ever&NeedsAdapters != 0 {
 		r.lately.note(q, r.aligned.facts[d.Serve].key)
 		if d.Prefill != None {
 			r.lately.note(q, r.aligned.facts[d.Prefill].key)
 		}
 	}
-	if r.needs&needsWindow == 0 {
+	if r.ever&NeedsWindow == 0 {
 		return
 	}
 	if d.Prefill != None { // the one that serves computes nothing

@@ -33,7 +33,8 @@ type PredictedLatency struct {
 // Name is "predicted-latency".
 func (PredictedLatency) Name() string { return "predicted-latency" }
 
-func (PredictedLatency) needs() needs { return needsStep }
+// Needs is what the policy reads of what is filled on demand.
+func (PredictedLatency) Needs() Needs { return NeedsStep }
 
 func (p PredictedLatency) withDefaults() PredictedLatency {
 	if p.TTFT == 0 {

@@ -23,7 +23,8 @@ type LLMD struct {
 // Name is "llm-d".
 func (LLMD) Name() string { return "llm-d" }
 
-func (LLMD) needs() needs { return needsActive }
+// Needs is what the policy reads of what is filled on demand.
+func (LLMD) Needs() Needs { return NeedsActive }
 
 // Score is the sum of the weights less the score.
 func (p LLMD) Score(_ *Query, c *Columns, cost []float64) {

@@ -28,7 +28,8 @@ type LoRA struct {
 // Name is "lora".
 func (LoRA) Name() string { return "lora" }
 
-func (p LoRA) needs() needs { return needsAdapters | needsOf(p.of()) }
+// Needs is what the policy reads of what is filled on demand.
+func (p LoRA) Needs() Needs { return NeedsAdapters | NeedsOf(p.of()) }
 
 func (p LoRA) of() Policy {
 	if p.Of == nil {

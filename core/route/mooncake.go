@@ -38,7 +38,8 @@ type Mooncake struct {
 // Name is "mooncake".
 func (Mooncake) Name() string { return "mooncake" }
 
-func (Mooncake) needs() needs { return needsTransfer }
+// Needs is what the policy reads of what is filled on demand.
+func (Mooncake) Needs() Needs { return NeedsTransfer }
 
 // Score is the formula of the type.
 func (p Mooncake) Score(q *Query, c *Columns, costs []float64) {

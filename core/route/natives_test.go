@@ -323,16 +323,16 @@ func TestOnlyWhatIsNeeded(t *testing.T) {
 	for _, p := range append(natives(), nanPolicy{1}) {
 		r := New(Config{Policy: p})
 		y.decide(t, r, Query{Model: "a1", Prompt: 100}, samplesOf(y))
-		c, asked := &r.phases[serving].columns, needsOf(p)
+		c, asked := &r.phases[serving].columns, NeedsOf(p)
 		got := []bool{
 			c.Siblings != nil, c.Active != nil, c.Step != nil, c.TokenBytes != nil, c.Group != nil,
 			c.Adapters != nil, c.AdapterSlots != nil, c.Lately != nil, c.Missed != nil, c.Found != nil,
 		}
 		var want []bool
 		for _, n := range []struct {
-			needs   needs
+			needs   Needs
 			columns int
-		}{{needsSiblings, 1}, {needsActive, 1}, {needsStep, 1}, {needsTransfer, 2}, {needsAdapters, 3}, {needsWindow, 2}} {
+		}{{NeedsSiblings, 1}, {NeedsActive, 1}, {NeedsStep, 1}, {NeedsTransfer, 2}, {NeedsAdapters, 3}, {NeedsWindow, 2}} {
 			want = append(want, slices.Repeat([]bool{asked&n.needs != 0}, n.columns)...)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {

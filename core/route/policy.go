@@ -16,42 +16,58 @@ type Policy interface {
 	Score(q *Query, c *Columns, cost []float64)
 }
 
-// needs are the columns that a policy reads of those that are filled for nobody
+// Needs are the columns that a policy reads of those that are filled for nobody
 // else.
-type needs uint8
+type Needs uint8
 
+// The columns that cost something, or that few policies read.
 const (
-	needsSiblings needs = 1 << iota
-	needsActive
-	needsStep     // Step
-	needsTransfer // TokenBytes and Group
-	needsAdapters // Adapters, AdapterSlots and Lately
-	needsWindow   // Missed and Found
-	needsAll      = 1<<iota - 1
+	NeedsSiblings Needs = 1 << iota // [Columns.Siblings]
+	NeedsActive                     // [Columns.Active]
+	NeedsStep                       // [Columns.Step]
+	NeedsTransfer                   // [Columns.TokenBytes] and [Columns.Group]
+	NeedsAdapters                   // [Columns.Adapters], [Columns.AdapterSlots] and [Columns.Lately]
+	NeedsWindow                     // [Columns.Missed] and [Columns.Found]
+	NeedsAll      Needs = 1<<iota - 1
 )
 
-// modest is a [Policy] that does without some of them.
-type modest interface{ needs() needs }
+// Modest is a [Policy] that does without some of them.
+type Modest interface{ Needs() Needs }
 
-func needsOf(p Policy) needs {
-	if m, ok := p.(modest); ok {
-		return m.needs()
+// NeedsOf is what a policy says it reads, or all.
+func NeedsOf(p Policy) Needs {
+	if m, ok := p.(Modest); ok {
+		return m.Needs()
 	}
-	return needsAll
+	return NeedsAll
 }
 
-func (RoundRobin) needs() needs   { return 0 }
-func (LeastRequest) needs() needs { return 0 }
-func (LMetric) needs() needs      { return 0 }
-func (BoundedHash) needs() needs  { return 0 }
-func (PowerOfTwo) needs() needs   { return needsActive }
-func (KVCost) needs() needs       { return needsActive }
-func (Sticky) needs() needs       { return needsSiblings }
+// Needs is what the policy reads of what is filled on demand.
+func (RoundRobin) Needs() Needs { return 0 }
 
-func (b Blend) needs() needs {
-	var all needs
+// Needs is what the policy reads of what is filled on demand.
+func (LeastRequest) Needs() Needs { return 0 }
+
+// Needs is what the policy reads of what is filled on demand.
+func (LMetric) Needs() Needs { return 0 }
+
+// Needs is what the policy reads of what is filled on demand.
+func (BoundedHash) Needs() Needs { return 0 }
+
+// Needs is what the policy reads of what is filled on demand.
+func (PowerOfTwo) Needs() Needs { return NeedsActive }
+
+// Needs is what the policy reads of what is filled on demand.
+func (KVCost) Needs() Needs { return NeedsActive }
+
+// Needs is what the policy reads of what is filled on demand.
+func (Sticky) Needs() Needs { return NeedsSiblings }
+
+// Needs is what the parts read of what is filled on demand.
+func (b Blend) Needs() Needs {
+	var all Needs
 	for _, p := range b.Parts {
-		all |= needsOf(p.Policy)
+		all |= NeedsOf(p.Policy)
 	}
 	return all
 }

@@ -32,7 +32,8 @@ type Preble struct {
 // Name is "preble".
 func (Preble) Name() string { return "preble" }
 
-func (Preble) needs() needs { return needsStep | needsWindow }
+// Needs is what the policy reads of what is filled on demand.
+func (Preble) Needs() Needs { return NeedsStep | NeedsWindow }
 
 // Score is the formula of the type; those that hold less come after all holders
 // that are exploited.

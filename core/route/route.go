@@ -31,6 +31,17 @@ type Query struct {
 	Turn        uint64 // a number that rises with each decision for the model
 	Draw        uint64 // a random number, for policies; Decide draws it
 	Now         time.Time
+	// Those below are for policies that come from elsewhere than this package; who
+	// sets no Chooser need not set them. 0 is unknown, or none.
+	Seed    uint64        // Draw, where it is to follow from the request
+	Session uint64        // a hash of the conversation
+	Tenant  uint64        // a hash of the tenant
+	Class   uint32        // priority, 0 the least urgent
+	Output  unit.Tokens   // the output expected
+	First   time.Duration // wanted time to first token
+	Between time.Duration // wanted time between tokens
+	Waited  time.Duration // in this gateway so far
+	Prefill bool          // the candidates are for the prompt alone; Decide sets it
 	// Tried are incarnations that did not take this request. They are not asked
 	// again.
 	Tried []load.Key
@@ -71,7 +82,7 @@ type Decision struct {
 	Slots  []*load.Slot // by worker index
 	Path   Path
 	Reason string
-	Policy string
+	Mandate
 	// Serve generates the output (and computes the prompt when aggregated).
 	Serve int
 	// Prefill computes the prompt of a disaggregated request, else None.
@@ -81,6 +92,9 @@ type Decision struct {
 	// ServeHit and PrefillHit are the leading tokens of the prompt that the two are
 	// believed to hold.
 	ServeHit, PrefillHit unit.Tokens
+	// Fallback is why another policy than the one of that name decided in its place,
+	// a machine word ([Columns.FellBack]); empty if it decided itself.
+	Fallback string
 	// PassedBy says that Serve was taken although it is to be passed by
 	// ([load.Slot.PassedBy]), for want of any other.
 	PassedBy bool
@@ -102,9 +116,10 @@ func (d *Decision) Prefiller() *fleet.Worker {
 // ones before it.
 type Router struct {
 	cfg     Config
-	policy  string // its name
-	needs   needs  // of the policy
-	query   Query  // the present one
+	fixed   *Choice // of the configuration
+	choice  *Choice // of the present decision
+	ever    Needs   // of all policies that have decided
+	query   Query   // the present one
 	rng     *rand.Rand
 	aligned aligned
 	lookup  lookup
@@ -120,8 +135,10 @@ type Router struct {
 type phase struct {
 	columns Columns
 	cost    []float64
+	tried   []float64 // the costs that a shadow found
 	vetoed  []veto
 	out     []int32 // places in the roster of those that are no candidates
+	best    int     // the place of the candidate that was picked
 	asked   bool    // in the last decision
 }
 
@@ -149,8 +166,9 @@ const (
 // New makes a router. The configuration must be valid.
 func New(c Config) *Router {
 	c = c.withDefaults()
+	fixed := NewChoice(c.Policy, nil, Mandate{Policy: c.Policy.Name()})
 	return &Router{
-		cfg: c, policy: c.Policy.Name(), needs: needsOf(c.Policy), rng: rand.New(rand.NewPCG(c.Seed, c.Seed^0x9e3779b97f4a7c15)), //nolint:gosec // ties need no secrecy
+		cfg: c, fixed: fixed, choice: fixed, ever: fixed.needs, rng: rand.New(rand.NewPCG(c.Seed, c.Seed^0x9e3779b97f4a7c15)), //nolint:gosec // ties need no secrecy
 		overlay: prefix.NewOverlay(overlayTTL, overlayBudget),
 	}
 }
@@ -171,7 +189,7 @@ func (r *Router) MinPrompt() unit.Tokens { return r.cfg.MinPrompt }
 // [Router.Commit] before the next decision.
 func (r *Router) Decide(query *Query, lined *load.Columns, samples *fleet.Samples, caches Caches) (Decision, error) {
 	d := Decision{
-		View: lined.View, Slots: lined.Slots, Policy: r.policy,
+		View: lined.View, Slots: lined.Slots, Mandate: r.fixed.Mandate,
 		Prefill: None, NextPrefill: None,
 	}
 	r.phases[prefilling].asked = false
@@ -183,6 +201,37 @@ func (r *Router) Decide(query *Query, lined *load.Columns, samples *fleet.Sample
 	q.Draw = r.rng.Uint64()
 	r.aligned.follow(lined, samples, caches, r.overlay.Forget)
 	r.lookup.ask(&r.aligned, r.overlay, q)
+	var err error
+	if r.cfg.Chooser != nil {
+		err = r.decideChosen(q, lined, &d)
+	} else {
+		err = r.decide(q, lined, &d)
+	}
+	return d, err
+}
+
+// decideChosen decides by the policy that the chooser names now.
+func (r *Router) decideChosen(q *Query, lined *load.Columns, d *Decision) error {
+	if q.Seed != 0 {
+		q.Draw = q.Seed
+	}
+	choice := r.cfg.Chooser.Choose(q)
+	if choice == nil {
+		r.choice = r.fixed
+		return r.decide(q, lined, d)
+	}
+	defer r.cfg.Chooser.Done(choice)
+	r.choice, r.ever, d.Mandate = choice, r.ever|choice.needs, choice.Mandate
+	err := r.decide(q, lined, d)
+	d.Fallback = r.fellBack()
+	if err == nil && choice.Shadow != nil {
+		r.shadow(choice.Shadow, d)
+	}
+	return err
+}
+
+// decide places q by the policy of r.choice.
+func (r *Router) decide(q *Query, lined *load.Columns, d *Decision) error {
 	d.Serve, d.NextServe = r.choose(serving, q, lined, None, false)
 	if d.Serve == None {
 		// An ejection is a guess about the next second. It gives way when the
@@ -191,11 +240,17 @@ func (r *Router) Decide(query *Query, lined *load.Columns, samples *fleet.Sample
 		d.PassedBy = true
 	}
 	if d.Serve == None {
-		return d, ErrNoWorker
+		return ErrNoWorker
 	}
 	d.ServeHit = r.hit(d.Serve)
-	r.choosePath(q, lined, &d)
-	return d, nil
+	r.choosePath(q, lined, d)
+	return nil
+}
+
+// Basis is what the last decision's Serve cost, and how many requests it had then.
+func (r *Router) Basis() (cost, requests float64) {
+	p := &r.phases[serving]
+	return p.cost[p.best], p.columns.Requests[p.best]
 }
 
 // hit is the predicted hit at a worker of the view.
@@ -213,16 +268,30 @@ func (r *Router) choose(kind int, q *Query, lined *load.Columns, server int, any
 	s := r.aligned.roster(q.Model, kind)
 	lined.Read(s.workers, q.Now, &s.loads)
 	p.exclude(s, q, lined, r.aligned.pairing(server), anyway)
-	p.columns.fill(s, &r.lookup, p.out, r.needs)
-	r.more(kind, s, q)
+	best, next = r.score(kind, s, q, r.choice)
+	if best == None && r.choice != r.fixed && len(p.cost) > 0 {
+		// A policy that was uploaded makes decisions worse, never impossible.
+		best, next = r.score(kind, s, q, r.fixed)
+		p.columns.FellBack("none")
+	}
+	return p.columns.place(best), p.columns.place(next)
+}
+
+// score fills the columns, has the choice's policy score and picks places.
+func (r *Router) score(kind int, s *roster, q *Query, c *Choice) (best, next int) {
+	p := &r.phases[kind]
+	p.columns.fill(s, &r.lookup, p.out, c.needs)
+	r.more(kind, s, q, c.needs)
 	n := len(p.columns.Worker)
-	p.cost = sized(p.cost, n)
+	p.cost, p.tried = sized(p.cost, n), p.tried[:0]
 	if n == 0 {
 		return None, None
 	}
-	r.cfg.Policy.Score(q, &p.columns, p.cost)
+	q.Prefill = kind == prefilling
+	c.Policy.Score(q, &p.columns, p.cost)
 	best, next = r.pick(p.cost)
-	return p.columns.place(best), p.columns.place(next)
+	p.best = best
+	return best, next
 }
 
 // pairing says which workers exchange KV with a server. The zero value is for

@@ -32,7 +32,7 @@ const (
 	over      verdict = iota // the request has ended, well or with an error
 	elsewhere                // this worker did not take it, another may
 	anew                     // its prefill leg failed: begin again, on one worker
-	onward                   // the worker was lost: go on elsewhere
+	onward                   // the worker was lost after some output: go on elsewhere
 )
 
 // attempt offers the request to the worker it was placed on. Unless the verdict
@@ -72,11 +72,8 @@ func (l *Life) attempt(ctx context.Context, p *placed) (verdict, error) {
 	case l.abandoned():
 		l.together = reasonPrefillFailed
 		return anew, err
-	case next == over && err != nil && ctx.Err() == nil && l.lost(err):
-		l.onward(p, err)
-		return onward, err
-	case next == over && ctx.Err() == nil && cutOff(err) && l.repeatable(p):
-		return l.next(p, err)
+	case next == over && err != nil && ctx.Err() == nil && (l.continuable(err) || cutOff(err) && l.repeatable(p)):
+		return l.lose(p, err)
 	case err != nil:
 		l.doubt(ctx, p)
 	}
@@ -156,12 +153,8 @@ func (l *Life) undelivered(ctx context.Context, p *placed, err error) (verdict, 
 	case errors.Is(err, engine.ErrConnect):
 		l.eject(p.slot(), reasonConnect)
 		return l.next(p, noCapacity(unreachable, err))
-	case l.lostUnseen(p):
-		err = broken(err)
-		l.onward(p, err)
-		return onward, err
-	case l.begun, l.repeatable(p): // another worker may still go on, or begin
-		return l.next(p, broken(err))
+	case l.begun, l.lostUnseen(p), l.repeatable(p): // another worker may still go on, or begin
+		return l.lose(p, broken(err))
 	}
 	return over, broken(err)
 }

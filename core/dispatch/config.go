@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -151,9 +152,15 @@ type Deps struct {
 	// Events is the index fed by the workers' KV events; may be nil or return nil.
 	// What workers that it does not know hold is guessed.
 	Events func() *prefix.Table
+	// Reach tells whether a worker accepts connections, in little time; nil takes
+	// all for reachable.
+	Reach func(context.Context, *fleet.Worker) error
 	// Adapter finds the adapter for an engine by Worker.Engine; nil for an
 	// unknown one.
 	Adapter  func(engine string) engine.Adapter
+	// Observe is told what became of each request that was placed; nil for nobody. It
+	// is called on the request's way and must not wait.
+	Observe  func(Observation)
 	Registry *measure.Registry
 	Clock    clock.Clock
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/yardmaster/yardmaster/core/admit"
 	"github.com/yardmaster/yardmaster/core/errs"
+	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/load"
 	"github.com/yardmaster/yardmaster/core/measure"
 	"github.com/yardmaster/yardmaster/core/prefix"
@@ -64,6 +65,9 @@ func New(c Config, deps Deps) (*Dispatcher, error) {
 	if deps.Prompts == nil {
 		deps.Prompts = prompt.New(prompt.Options{Clock: deps.Clock, Registry: deps.Registry})
 	}
+	if deps.Reach == nil {
+		deps.Reach = func(context.Context, *fleet.Worker) error { return nil }
+	}
 	d := &Dispatcher{
 		cfg: c, deps: deps,
 		lobby:     admit.NewLobby(deps.Clock, c.MaxWaiting),
@@ -101,6 +105,12 @@ type Request struct {
 	// Whole says that nothing is generated (embeddings): one worker computes all.
 	Whole bool
 	Path  string // the API route engines are called at, e.g. /v1/chat/completions
+	// Session is a hash of what the client calls its conversation by; 0 when it says
+	// nothing.
+	Session uint64
+	Tenant  string // whose request it is, by configuration; empty without tenants
+	Class   uint32 // priority, 0 the least urgent
+	Wishes  Wishes
 }
 
 // Life is one accepted request. Its methods are called by one goroutine.
@@ -121,6 +131,8 @@ type Life struct {
 	// remembered is the place of the explanation in Dispatcher.memory.
 	remembered uint64
 	placement  *Placement
+	placements int // so far
+	basis      basis
 	path       route.Path
 	refusal    *refusal
 	begun      bool
@@ -136,6 +148,7 @@ type Life struct {
 	together   string     // why the prompt is not to be computed elsewhere; empty when it may be
 	offers     int        // workers that this request was offered to
 	trail      trail
+	lost       lost
 	dropped    bool // the last event was kept from the client
 	// What was waited for a worker since the start, or since one was lost: while
 	// there was none, and while all were busy.
@@ -267,6 +280,9 @@ func (l *Life) settle(err error) Outcome {
 		l.observe()
 	}
 	requests.Of(l.route, o.Name).Inc()
+	if l.d.deps.Observe != nil && l.placement != nil {
+		l.d.deps.Observe(l.observation(&o))
+	}
 	return o
 }
 
@@ -278,10 +294,11 @@ func (l *Life) observe() {
 		m.prompt.Add(float64(u.Prompt))
 		m.cached.Add(float64(min(u.Cached, u.Prompt)))
 		m.output.Add(float64(u.Output))
+		m.outputs.learn(u.Output)
 		m.ratio.Learn(l.identity.size(l.req.Prompt), u.Prompt)
 	}
-	if n := max(int(u.Output), l.watch.Tokens); n > 1 && !l.firstAt.IsZero() && l.lastAt.After(l.firstAt) {
-		m.tpot.Observe(l.lastAt.Sub(l.firstAt).Seconds() / float64(n-1))
+	if gap, ok := l.gap(); ok {
+		m.tpot.Observe(gap)
 	}
 }
 

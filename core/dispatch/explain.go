@@ -15,6 +15,7 @@ type Explained struct {
 	RequestID string
 	Model     string
 	At        time.Time // of the decision
+	Seed      uint64    // of the policy's random numbers, where it is not the configured one
 	Placement Placement
 	route.Explanation
 	// Outcome is how the request ended, as in Outcome.Name; empty while it runs, and
@@ -74,7 +75,7 @@ func (m *memory) find(id string) (out []Explained) {
 	for i := range m.ring {
 		if m.ring[i].RequestID == id {
 			e := m.ring[i]
-			e.Serving, e.Prefilling, e.Vetoed = slices.Clone(e.Serving), slices.Clone(e.Prefilling), slices.Clone(e.Vetoed)
+			e.Explanation = e.Explanation.Clone()
 			out = append(out, e)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/load"
 )
 
@@ -12,10 +11,9 @@ import (
 const maxProbes = 64
 
 // Heal probes, every so often until ctx ends, the workers that are left out for
-// connections they did not accept, and puts those back that probe reaches. A
+// connections they did not accept, and puts those back that Deps.Reach reaches. A
 // restarted worker is so in service again long before its ejection runs out.
-// probe bounds its own time.
-func (d *Dispatcher) Heal(ctx context.Context, every time.Duration, probe func(context.Context, *fleet.Worker) error) {
+func (d *Dispatcher) Heal(ctx context.Context, every time.Duration) {
 	timer := d.deps.Clock.NewTimer(every)
 	defer timer.Stop()
 	for {
@@ -24,12 +22,12 @@ func (d *Dispatcher) Heal(ctx context.Context, every time.Duration, probe func(c
 			return
 		case <-timer.C():
 		}
-		d.heal(ctx, probe)
+		d.heal(ctx)
 		timer.Reset(every)
 	}
 }
 
-func (d *Dispatcher) heal(ctx context.Context, probe func(context.Context, *fleet.Worker) error) {
+func (d *Dispatcher) heal(ctx context.Context) {
 	now := d.deps.Clock.Now()
 	lined := d.table.Columns(d.deps.View())
 	type reply struct {
@@ -43,7 +41,7 @@ func (d *Dispatcher) heal(ctx context.Context, probe func(context.Context, *flee
 			continue
 		}
 		sent++
-		go func() { replies <- reply{slot, probe(ctx, &lined.View.Workers[i])} }()
+		go func() { replies <- reply{slot, d.deps.Reach(ctx, &lined.View.Workers[i])} }()
 	}
 	for range sent {
 		if r := <-replies; r.err == nil {

@@ -47,10 +47,10 @@ func (l *Life) trace(events []byte) []byte {
 // needs.
 func (l *Life) asksIDs() bool { return l.req.Continuable && l.d.cfg.Migrations > 0 }
 
-// lost reports whether err, which ended a stream, means that its worker is gone
+// continuable reports whether err, which ended a stream, means that its worker is gone
 // while another could go on: every token that was shown is known, and no end
 // was.
-func (l *Life) lost(err error) bool {
+func (l *Life) continuable(err error) bool {
 	t := &l.trail
 	if !t.on || t.over || t.moved >= l.d.cfg.Migrations || l.watch.Finished || t.bill || t.lists < l.watch.Tokens {
 		return false
@@ -64,28 +64,11 @@ func cutOff(err error) bool {
 	return ok && (e.Code == codeBroken || e.Code == codeTruncated || e.Code == engine.ReasonDraining)
 }
 
-// repeatable reports whether a request whose worker was lost may begin anew on
-// another: the client has nothing of the answer, and computing it twice does no
-// harm.
-func (l *Life) repeatable(p *placed) bool {
-	r, ok := l.d.deps.Adapter(p.Server().Engine).(engine.Repeater)
-	return ok && !l.trail.shown && r.Repeatable()
-}
-
 // lostUnseen reports whether a worker that was lost before its status may be
 // replaced: its engine is one of those whose streams go on elsewhere, or whose
 // calls may be repeated, so that the stream may as well begin elsewhere.
 func (l *Life) lostUnseen(p *placed) bool {
 	return l.asksIDs() && l.trail.moved < l.d.cfg.Migrations && (p.slot().CanContinue() || l.repeatable(p))
-}
-
-// onward prepares the request to be continued by another worker.
-func (l *Life) onward(p *placed, err error) {
-	l.trail.moved++
-	l.trail.lost = err
-	l.refusal = nil
-	l.tried = append(l.tried[:0], p.slot().Key)
-	l.trail.pending = true
 }
 
 // body is what the next worker gets.

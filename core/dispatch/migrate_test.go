@@ -179,78 +179,6 @@ func TestMigrationBeforeTheStatus(t *testing.T) {
 	y.balanced()
 }
 
-// A worker is lost before its client has anything, at each point where it may be:
-// where calls may be repeated the request begins elsewhere, else it fails.
-func TestLostBeforeOutput(t *testing.T) {
-	reset := part{err: fmt.Errorf("%w: reset", engine.ErrBroken)}
-	deaths := map[string]script{
-		"before the status": {err: fmt.Errorf("%w: reset", engine.ErrBroken)},
-		"after the status":  {status: 200, body: []part{reset}},
-		"after a comment":   {status: 200, body: []part{{text: ": wait\n\n"}, reset}},
-	}
-	whole := strings.Replace(long(), `"stream":true`, `"stream":false`, 1)
-	for body, text := range map[string]string{
-		"stream": shortStream, "whole": shortWhole, "long stream": long(), "long whole": whole,
-		"answers": `{"model":"m","stream":true,"n":2}`, "log probabilities": `{"model":"m","stream":true,"logprobs":true}`,
-		"prompts": `{"model":"m","stream":true,"prompt":["a","b"]}`,
-	} {
-		for death, end := range deaths {
-			for _, repeats := range []bool{true, false} {
-				t.Run(fmt.Sprintf("%s %s %v", body, death, repeats), func(t *testing.T) {
-					y := newYard(t, Config{}, fleet.Worker{ID: "p", Role: fleet.RolePrefill},
-						fleet.Worker{ID: "a", Role: fleet.RoleDecode}, fleet.Worker{ID: "b", Role: fleet.RoleDecode})
-					y.repeats = repeats
-					var served []fleet.WorkerID
-					y.play = func(w fleet.WorkerID, c *engine.Call) script {
-						if c.Leg == engine.Prefill {
-							return script{status: 200, plain: true}
-						}
-						served = append(served, w)
-						if len(served) == 1 {
-							return end
-						}
-						if !c.Stream {
-							return script{status: 200, plain: true, body: []part{{text: goodAnswer}}}
-						}
-						return good()
-					}
-					var got sink
-					o := y.serve(t.Context(), text, &got)
-					switch {
-					case !repeats && (o.Err == nil || o.Status >= 300 && o.Status != 502 || len(served) != 1):
-						t.Errorf("%d %v from %v", o.Status, o.Err, served)
-					case repeats && (o.Err != nil || o.Name != "ok" || len(served) != 2 || served[0] == served[1]):
-						t.Errorf("%s %v from %v", o.Name, o.Err, served)
-					case repeats && strings.HasSuffix(body, "whole") && got.got.String() != goodAnswer:
-						t.Errorf("got %q", got.got.String())
-					case repeats && !strings.HasSuffix(body, "whole") && strings.Count(got.got.String(), "hi") != 3:
-						t.Errorf("got %q", got.got.String())
-					}
-					y.balanced()
-				})
-			}
-		}
-	}
-}
-
-// Neither a request that breaks every worker nor an outage is repeated for ever.
-func TestRepetitionIsBounded(t *testing.T) {
-	for name, tt := range map[string]struct {
-		cfg   Config
-		calls int
-	}{"attempts": {Config{Attempts: 3}, 3}, "budget": {Config{RetryShare: -1}, 1}} {
-		y := newYard(t, tt.cfg, fleet.Worker{ID: "a"}, fleet.Worker{ID: "b"}, fleet.Worker{ID: "c"}, fleet.Worker{ID: "d"})
-		y.repeats = true
-		y.play = func(fleet.WorkerID, *engine.Call) script {
-			return script{err: fmt.Errorf("%w: reset", engine.ErrBroken)}
-		}
-		if o := y.serve(t.Context(), shortWhole, &sink{}); o.Status != 502 || o.Err.Code != codeBroken || len(y.called()) != tt.calls {
-			t.Errorf("%s: %d %v after %v", name, o.Status, o.Err, y.called())
-		}
-		y.balanced()
-	}
-}
-
 // What cannot be continued faithfully is not continued at all.
 func TestNoMigration(t *testing.T) {
 	broken := []cut{{4, 0}}
@@ -265,7 +193,7 @@ func TestNoMigration(t *testing.T) {
 		"several answers":     {&teller{cuts: broken}, Config{}, `{"model":"m","stream":true,"n":2}`, 1},
 		"log probabilities":   {&teller{cuts: broken}, Config{}, `{"model":"m","stream":true,"logprobs":true}`, 1},
 		"the end was seen":    {&teller{cuts: []cut{{storyLength + 2, 0}}}, Config{}, shortStream, 1},
-		"a failure elsewhere": {&teller{cuts: []cut{{4, 0}, {0, 0}, {0, 0}, {0, 0}, {0, 0}}}, Config{}, shortStream, 4},
+		"a failure elsewhere": {&teller{cuts: []cut{{4, 0}, {0, 0}, {0, 0}, {0, 0}, {0, 0}}}, Config{}, shortStream, 3}, // each worker once without output
 	} {
 		t.Run(name, func(t *testing.T) {
 			y := newYard(t, tt.cfg, fleet.Worker{ID: "a"}, fleet.Worker{ID: "b"})

@@ -27,6 +27,7 @@ const unknownModel = "unknown"
 type model struct {
 	name  string
 	ratio cost.Ratio
+	outputs outputs
 	turn  uint64 // decisions so far; guarded by Dispatcher.deciding
 	// target is for whom identities are made; of the view last learned.
 	target atomic.Pointer[prompt.Target]

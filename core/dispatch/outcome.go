@@ -7,6 +7,7 @@ import (
 
 	"github.com/yardmaster/yardmaster/core/errs"
 	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/route"
 	"github.com/yardmaster/yardmaster/core/unit"
 	"github.com/yardmaster/yardmaster/core/wire/edge"
 )
@@ -35,7 +36,12 @@ type Sink interface {
 
 // Placement explains where a request went.
 type Placement struct {
-	Path, Reason, Policy   string
+	Path, Reason string
+	// Mandate is by which policy, and under which entry of the log, it was decided.
+	route.Mandate
+	// Fallback is why another policy answered in its place, a machine word; empty if
+	// it answered itself.
+	Fallback string
 	Serve, Prefill         fleet.WorkerID // Prefill is empty when aggregated
 	NextServe, NextPrefill fleet.WorkerID // runners-up; empty when there was none
 	// Prompt is the prompt's length, estimated unless Exact, and Hit the leading
@@ -71,6 +77,13 @@ func (p *Placement) append(b []byte) []byte {
 		b = appendNumber(b, "min-prompt", int(p.MinPrompt))
 	}
 	b = appendPair(b, "policy", p.Policy)
+	if p.Index > 0 {
+		b = strconv.AppendUint(appendKey(b, "policy-index"), p.Index, 10)
+	}
+	if p.Canary {
+		b = appendPair(b, "stage", "canary")
+	}
+	b = appendPair(b, "fallback", p.Fallback)
 	b = appendPair(b, "prefill", string(p.Prefill))
 	serving := "worker"
 	if p.Prefill != "" {

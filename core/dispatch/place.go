@@ -34,7 +34,10 @@ func (l *Life) place(ctx context.Context) (*placed, error) {
 	now := d.deps.Clock.Now()
 	q := route.Query{
 		Model: l.req.Model, Prompt: l.identity.tokens, Chain: l.identity.blocks(), BlockTokens: l.identity.blockTokens,
-		Now: now, Tried: l.tried,
+		Now: now, Tried: l.avoided(),
+	}
+	if d.cfg.Route.Chooser != nil {
+		l.describe(&q, now)
 	}
 	p := &placed{}
 
@@ -53,8 +56,13 @@ func (l *Life) place(ctx context.Context) (*placed, error) {
 		p.Path, p.Prefill, p.NextPrefill, p.Reason = route.Aggregated, route.None, route.None, l.together
 	}
 	d.decision.Observe(d.deps.Clock.Now().Sub(now).Seconds())
+	if d.deps.Observe != nil {
+		l.basis.cost, l.basis.requests = d.router.Basis()
+		l.basis.queued = elapsed(l.accepted, now)
+	}
 	l.reserve(p, &q)
-	l.explain(p)
+	l.explain(p, q.Seed)
+	l.placements++
 	return p, nil
 }
 
@@ -81,7 +89,7 @@ func (l *Life) reserve(p *placed, q *route.Query) {
 	l.identity.presence = d.router.Commit(q, &p.Decision)
 }
 
-func (l *Life) explain(p *placed) {
+func (l *Life) explain(p *placed, seed uint64) {
 	id := func(i int) fleet.WorkerID {
 		if i == route.None {
 			return ""
@@ -95,7 +103,7 @@ func (l *Life) explain(p *placed) {
 	}
 	l.placement = &Placement{
 		Migrations: l.trail.went, PrefillFault: fault,
-		Path: p.Path.String(), Reason: p.Reason, Policy: p.Policy,
+		Path: p.Path.String(), Reason: p.Reason, Mandate: p.Mandate, Fallback: p.Fallback,
 		Serve: id(p.Serve), Prefill: id(p.Prefill), NextServe: id(p.NextServe), NextPrefill: id(p.NextPrefill),
 		Prompt: l.identity.tokens, Exact: l.identity.exact, Hit: p.ServeHit,
 		Failovers: len(l.tried),
@@ -107,7 +115,7 @@ func (l *Life) explain(p *placed) {
 		l.model.failovers.Inc()
 	}
 	l.remembered = l.d.memory.keep(Explained{
-		RequestID: l.req.ID, Model: l.model.name, At: l.d.deps.Clock.Now(), Placement: *l.placement,
+		RequestID: l.req.ID, Model: l.model.name, At: l.d.deps.Clock.Now(), Seed: seed, Placement: *l.placement,
 	}, func(e *route.Explanation) { l.d.router.Explain(&p.Decision, e) })
 	l.model.paths.Of(p.Path.String(), p.Reason).Inc()
 }

@@ -116,6 +116,9 @@ func (l *Life) wait(ctx context.Context, spot *admit.Spot) (*placed, error) {
 	l.dog.rest()
 	l.tried = l.tried[:0] // who did not take it before may by now
 	for {
+		if l.forsaken(ctx) {
+			return nil, l.lost.err
+		}
 		front := spot.Front()
 		if front {
 			p, err := l.place(ctx)

@@ -297,14 +297,15 @@ func TestHeal(t *testing.T) {
 		var wg sync.WaitGroup
 		var up atomic.Bool
 		probes := 0
+		y.d.deps.Reach = func(context.Context, *fleet.Worker) error {
+			probes++
+			if !up.Load() {
+				return errors.New("refused")
+			}
+			return nil
+		}
 		wg.Go(func() {
-			y.d.Heal(ctx, 200*time.Millisecond, func(context.Context, *fleet.Worker) error {
-				probes++
-				if !up.Load() {
-					return errors.New("refused")
-				}
-				return nil
-			})
+			y.d.Heal(ctx, 200*time.Millisecond)
 		})
 		var o Outcome
 		began := time.Now()

@@ -70,7 +70,7 @@ var ErrConnect = errors.New("engine did not accept the connection")
 
 // ErrBroken means that the connection ended after the engine may have begun:
 // the call must not be repeated, unless the adapter is a [Repeater] that says
-// otherwise.
+// otherwise or the engine takes tokens in (HeaderContinue).
 var ErrBroken = errors.New("engine broke the connection")
 
 // Adapter speaks one engine's protocol. It is safe for concurrent use.

@@ -38,7 +38,8 @@ const (
 // A gateway that may want to continue a stream sends HeaderContinue with
 // ContinueIDs. An engine that can do all this then puts "token_ids" into the
 // choice of every event that carries output, and answers with HeaderContinue set
-// to the number of output tokens it continues from, 0 for a new stream. An
+// to the number of output tokens it continues from, 0 for a new stream. It says
+// so, too, that computing a stream again, on another engine, does no harm. An
 // engine that ignores the header is not asked to continue anything.
 const (
 	ContinueField = "yardmaster_continue"

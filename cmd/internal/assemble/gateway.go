@@ -169,7 +169,7 @@ func (g *Gateway) build(p Process, c config.Gateway, routing route.Config, f Fle
 		Migrations: orNone(c.MigrationLimit), Patience: c.SuspectTime, Models: c.Models,
 		Absent: absent,
 	}, dispatch.Deps{
-		View: f.View, Samples: f.Samples, Events: f.Events, Adapter: find, Registry: p.Registry, Clock: p.Clock,
+		View: f.View, Samples: f.Samples, Events: f.Events, Adapter: find, Reach: reach, Registry: p.Registry, Clock: p.Clock,
 		Prompts: prompt.New(prompt.Options{Texts: texts, Clock: p.Clock, Registry: p.Registry}),
 	})
 	if err != nil {
@@ -244,7 +244,7 @@ const (
 
 // startHealing probes unreachable workers until the returned function is called.
 func (g *Gateway) startHealing() (stop func()) {
-	return background(func(ctx context.Context) { g.dispatcher.Heal(ctx, probeEvery, reach) })
+	return background(func(ctx context.Context) { g.dispatcher.Heal(ctx, probeEvery) })
 }
 
 // reach tells whether w accepts connections. It asks nothing over them.

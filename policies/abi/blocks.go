@@ -45,6 +45,8 @@ type AdmissionRequest struct {
 	SLOFirst       float32
 	DeadlineMillis float32 // until the client gives up, NaN if unknown
 	WaitedMillis   float32
+	BetweenMillis  float32 // predicted time between tokens, NaN if unknown
+	SLOBetween     float32
 }
 
 // PoolsRequest is the request block of autoscalers.
@@ -70,7 +72,7 @@ type OutcomesRequest struct {
 // The sizes of the request blocks in bytes.
 const (
 	RouterRequestSize    = 72
-	AdmissionRequestSize = 88
+	AdmissionRequestSize = 96
 	PoolsRequestSize     = 40
 	OutcomesRequestSize  = 32
 )
@@ -129,7 +131,7 @@ func (r *AdmissionRequest) Put(b []byte) {
 	w := block{b: b}
 	w.u64(r.Seed, r.Model, r.Tenant)
 	w.u32(r.Prompt, r.Output, r.Class, r.Queued, r.TenantQueued, r.TenantRunning, r.Workers, r.Waiting)
-	w.f32(r.TenantTokens, r.TenantService, r.LeastService, r.KVUsage, r.FirstMillis, r.SLOFirst, r.DeadlineMillis, r.WaitedMillis)
+	w.f32(r.TenantTokens, r.TenantService, r.LeastService, r.KVUsage, r.FirstMillis, r.SLOFirst, r.DeadlineMillis, r.WaitedMillis, r.BetweenMillis, r.SLOBetween)
 }
 
 // Put writes the block in the order of its fields. b has PoolsRequestSize bytes.

@@ -152,7 +152,7 @@ func blocks() map[string][]byte {
 	}).Put(out["router"])
 	(&abi.AdmissionRequest{
 		Seed: 1, Model: 2, Tenant: 3, Prompt: 4, Output: 5, Class: 6, Queued: 7, TenantQueued: 8, TenantRunning: 9, Workers: 10, Waiting: 11,
-		TenantTokens: 12, TenantService: 13, LeastService: 14, KVUsage: 0.5, FirstMillis: 16, SLOFirst: 17, DeadlineMillis: nan, WaitedMillis: 19,
+		TenantTokens: 12, TenantService: 13, LeastService: 14, KVUsage: 0.5, FirstMillis: 16, SLOFirst: 17, DeadlineMillis: nan, WaitedMillis: 19, BetweenMillis: 20, SLOBetween: 21,
 	}).Put(out["admission"])
 	(&abi.PoolsRequest{NowMillis: 1, Seed: 2, Columns: 3, Pools: 4, Samples: 5, IntervalMillis: 6, Budget: 7}).Put(out["autoscaler"])
 	(&abi.OutcomesRequest{NowMillis: 1, Seed: 2, Columns: 3, Leader: 1, Lost: 5}).Put(out["observer"])

@@ -157,7 +157,7 @@ type Deps struct {
 	Reach func(context.Context, *fleet.Worker) error
 	// Adapter finds the adapter for an engine by Worker.Engine; nil for an
 	// unknown one.
-	Adapter  func(engine string) engine.Adapter
+	Adapter func(engine string) engine.Adapter
 	// Observe is told what became of each request that was placed; nil for nobody. It
 	// is called on the request's way and must not wait.
 	Observe  func(Observation)

@@ -25,10 +25,10 @@ const unknownModel = "unknown"
 // model is what a dispatcher keeps about a model that some worker serves or has
 // served.
 type model struct {
-	name  string
-	ratio cost.Ratio
+	name    string
+	ratio   cost.Ratio
 	outputs outputs
-	turn  uint64 // decisions so far; guarded by Dispatcher.deciding
+	turn    uint64 // decisions so far; guarded by Dispatcher.deciding
 	// target is for whom identities are made; of the view last learned.
 	target atomic.Pointer[prompt.Target]
 

@@ -41,7 +41,7 @@ type Placement struct {
 	route.Mandate
 	// Fallback is why another policy answered in its place, a machine word; empty if
 	// it answered itself.
-	Fallback string
+	Fallback               string
 	Serve, Prefill         fleet.WorkerID // Prefill is empty when aggregated
 	NextServe, NextPrefill fleet.WorkerID // runners-up; empty when there was none
 	// Prompt is the prompt's length, estimated unless Exact, and Hit the leading

@@ -66,6 +66,19 @@ func (r *Router) Explain(d *Decision, into *Explanation) {
 	}
 }
 
+// Clone is a copy with memory of its own.
+func (e *Explanation) Clone() Explanation {
+	out := *e
+	out.Serving, out.Prefilling, out.Vetoed = slices.Clone(e.Serving), slices.Clone(e.Prefilling), slices.Clone(e.Vetoed)
+	out.Policies, out.parts = slices.Clone(e.Policies), nil
+	for _, candidates := range [][]Candidate{out.Serving, out.Prefilling} {
+		for i := range candidates {
+			candidates[i].Parts = slices.Clone(candidates[i].Parts)
+		}
+	}
+	return out
+}
+
 // name writes which policies scored beside the one that decided, and makes room for
 // what their parts found.
 func (e *Explanation) name(p *phase, shadow Shadow) {

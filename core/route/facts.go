@@ -107,8 +107,11 @@ func (a *aligned) begin() {
 	}
 }
 
+// KeyOf is a worker's key in [Columns.Key].
+func KeyOf(id fleet.WorkerID) uint64 { return xxhash.Sum64String(string(id)) }
+
 func (f *facts) begin(w *fleet.Worker) {
-	f.key, f.role, f.draining = xxhash.Sum64String(string(w.ID)), w.Role, w.Draining
+	f.key, f.role, f.draining = KeyOf(w.ID), w.Role, w.Draining
 	f.running, f.waiting, f.rate, f.capacity, f.step = math.NaN(), math.NaN(), math.NaN(), math.NaN(), math.NaN()
 	f.tokenBytes = labelled(w, LabelKVTokenBytes, maxTokenBytes)
 	f.slots = labelled(w, LabelAdapterSlots, maxAdapterSlots)

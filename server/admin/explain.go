@@ -21,6 +21,13 @@ type Placement struct {
 	Path         string      `json:"path"`
 	Reason       string      `json:"reason"`
 	Policy       string      `json:"policy"`
+	PolicyDigest string      `json:"policy_digest,omitempty"`
+	PolicyIndex  uint64      `json:"policy_index,omitempty"` // of the log entry that bound it
+	Canary       bool        `json:"canary,omitempty"`
+	Fallback     string      `json:"fallback,omitempty"`    // why another policy answered in its place
+	Seed         uint64      `json:"seed,omitempty,string"` // of its random numbers
+	Parts        []string    `json:"parts,omitempty"`       // of a policy that combines several
+	Shadow       string      `json:"shadow,omitempty"`      // what was tried beside it
 	Worker       string      `json:"worker"`
 	Prefill      string      `json:"prefill,omitempty"`
 	Next         string      `json:"next,omitempty"`
@@ -52,6 +59,9 @@ type Candidate struct {
 	CapacityBlocks *float64 `json:"capacity_blocks,omitempty"`
 	TokensPerSec   *float64 `json:"prefill_tokens_per_second,omitempty"`
 	Share          *float64 `json:"share,omitempty"`
+	// Parts is what each of Placement.Parts found, and ShadowCost what its shadow did.
+	Parts      []*float64 `json:"parts,omitempty"`
+	ShadowCost *float64   `json:"shadow_cost,omitempty"`
 }
 
 // Vetoed is a worker that was no candidate.
@@ -71,7 +81,8 @@ func explanationOf(all []dispatch.Explained) Explanation {
 func placementOf(e *dispatch.Explained) Placement {
 	p := &e.Placement
 	out := Placement{
-		At: e.At, Path: p.Path, Reason: p.Reason, Policy: p.Policy,
+		At: e.At, Path: p.Path, Reason: p.Reason, Policy: p.Policy, PolicyDigest: p.Digest, PolicyIndex: p.Index,
+		Canary: p.Canary, Fallback: p.Fallback, Seed: e.Seed, Parts: e.Policies, Shadow: e.Shadow,
 		Worker: string(p.Serve), Prefill: string(p.Prefill), Next: string(p.NextServe),
 		PromptTokens: int(p.Prompt), Exact: p.Exact, HitTokens: int(p.Hit), Outcome: e.Outcome,
 		Candidates: candidatesOf(e.Serving), CandidatesOf: e.Candidates,
@@ -93,8 +104,15 @@ func candidatesOf(all []route.Candidate) (out []Candidate) {
 			Worker: string(c.Worker), Cost: known(c.Cost), HitTokens: known(c.Hit), QueuedTokens: known(c.Queued),
 			InFlight: known(c.InFlight), Requests: known(c.Requests), Siblings: known(c.Siblings),
 			Running: known(c.Running), Waiting: known(c.Waiting), ActiveBlocks: known(c.Active), CapacityBlocks: known(c.Capacity),
-			TokensPerSec: known(c.Rate), Share: known(c.Share),
+			TokensPerSec: known(c.Rate), Share: known(c.Share), Parts: partsOf(c.Parts), ShadowCost: known(c.Shadow),
 		})
+	}
+	return out
+}
+
+func partsOf(all []float64) (out []*float64) {
+	for _, v := range all {
+		out = append(out, known(v))
 	}
 	return out
 }

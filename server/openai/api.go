@@ -98,6 +98,14 @@ const (
 	headerReason    = "X-Yardmaster-Reason"  // machine word of an error
 )
 
+// Headers that other routers' clients send, in the order in which they count. Names
+// are canonical.
+var (
+	sessionHeaders = [...]string{"X-Session-Id", "X-Dynamo-Session-Id"}
+	firstHeaders   = [...]string{"X-Slo-Ttft-Ms", "X-Llm-D-Slo-Ttft-Ms"}
+	betweenHeaders = [...]string{"X-Slo-Tpot-Ms", "X-Llm-D-Slo-Tpot-Ms"}
+)
+
 // explains reports whether this client is told how its request was placed.
 func (a *API) explains(r *http.Request) bool {
 	return a.cfg.Explain || r.Header.Get(headerExplain) == "1"

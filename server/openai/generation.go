@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/yardmaster/yardmaster/core/dispatch"
 	"github.com/yardmaster/yardmaster/core/errs"
@@ -34,7 +35,9 @@ func (a *API) generation(route, path string) http.HandlerFunc {
 		answer := &answer{w: w, api: a, explain: a.explains(r)}
 		whole := path == embeddings
 		req.Stream = req.Stream && !whole
-		outcome := life.Serve(r.Context(), &dispatch.Request{Request: req, ID: id, Path: path, Trace: trace(r), Whole: whole}, answer)
+		outcome := life.Serve(r.Context(), &dispatch.Request{
+			Request: req, ID: id, Path: path, Trace: trace(r), Whole: whole, Session: session(r, req), Wishes: wishes(r),
+		}, answer)
 		a.log(r, id, route, req, &outcome)
 		life.Close()
 		answer.finish(&outcome)
@@ -73,6 +76,36 @@ func trace(r *http.Request) string {
 		}
 	}
 	return v
+}
+
+// session is what keeps a conversation together for policies: a header, or what the
+// body says.
+func session(r *http.Request, req *edge.Request) uint64 {
+	for _, name := range sessionHeaders {
+		if v := r.Header[name]; len(v) > 0 && v[0] != "" {
+			return edge.Session(v[0])
+		}
+	}
+	return req.Session
+}
+
+// wishes are the times that the client asks for by headers.
+func wishes(r *http.Request) dispatch.Wishes {
+	return dispatch.Wishes{First: wish(r, firstHeaders), Between: wish(r, betweenHeaders)}
+}
+
+// wish reads the first of some headers, in milliseconds. What is no time in
+// (0, a day] is none.
+func wish(r *http.Request, names [2]string) time.Duration {
+	const longest = 24 * 60 * 60 * 1000
+	for _, name := range names {
+		if v := r.Header[name]; len(v) > 0 {
+			if ms, err := strconv.ParseFloat(v[0], 64); err == nil && ms > 0 && ms <= longest {
+				return time.Duration(ms * float64(time.Millisecond))
+			}
+		}
+	}
+	return 0
 }
 
 // answer is the dispatch.Sink of one response.

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/tidwall/gjson"
 
 	"github.com/yardmaster/yardmaster/core/engine"
@@ -45,6 +46,9 @@ type Request struct {
 	Stops int
 	// WantsIDs says that the client asked for token ids.
 	WantsIDs bool
+	// Session is a hash of what the client calls its conversation by, or itself:
+	// prompt_cache_key, else user, else safety_identifier. It is 0 without them.
+	Session uint64
 	// Prompt is the size of the messages, the prompt or the input as JSON text.
 	Prompt unit.Bytes
 
@@ -106,11 +110,15 @@ const (
 	fieldLogprobs
 	fieldReturnIDs
 	fieldStop
+	fieldCacheKey
+	fieldUser
+	fieldSafety
 )
 
 var ownedNames = [...]string{
 	"model", "stream", "stream_options", "max_tokens", "max_completion_tokens", "messages", "prompt", "input",
 	"n", "logprobs", "return_token_ids", "stop",
+	"prompt_cache_key", "user", "safety_identifier",
 }
 
 // collect walks the top level once. A field of ours that stands there twice is
@@ -161,11 +169,30 @@ func (r *Request) read(f *owned) error {
 	}
 	r.MaxTokens = max(positive(f.value[fieldMaxTokens]), positive(f.value[fieldMaxCompletion]))
 	r.Prompt = unit.Bytes(max(len(f.value[fieldMessages].Raw), len(f.value[fieldPrompt].Raw), len(f.value[fieldInput].Raw)))
+	r.Session = sessionOf(f)
 	r.Stops = stops(f.value[fieldStop])
 	r.WantsIDs = f.value[fieldReturnIDs].Type == gjson.True
 	r.ManyPrompts = manyPrompts(f.value[fieldPrompt])
 	r.Continuable = r.Stream && single(f.value[fieldN]) && onePrompt(f.value[fieldPrompt]) && !wanted(f.value[fieldLogprobs])
 	return nil
+}
+
+// Session is the hash of a conversation's name; 0 of an empty one. It is the same
+// at every gateway.
+func Session(name string) uint64 {
+	if name == "" {
+		return 0
+	}
+	return max(xxhash.Sum64String(name), 1)
+}
+
+func sessionOf(f *owned) uint64 {
+	for _, field := range [...]int{fieldCacheKey, fieldUser, fieldSafety} {
+		if v := &f.value[field]; v.Type == gjson.String && v.Str != "" {
+			return Session(v.Str)
+		}
+	}
+	return 0
 }
 
 // stops counts stop strings. Each costs an engine time for every token.

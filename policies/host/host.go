@@ -10,8 +10,6 @@ import (
 	"github.com/tetratelabs/wazero"
 
 	"github.com/yardmaster/yardmaster/policies/abi"
-	"github.com/yardmaster/yardmaster/policies/meter"
-	"github.com/yardmaster/yardmaster/policies/module"
 )
 
 // Services are what the host offers to guests. Calls come from the goroutine that
@@ -34,92 +32,115 @@ type Services interface {
 	Add(policy string, replicated bool, key []byte, delta int64) (sum int64, ok bool)
 }
 
-// pauseAbove is the budget from which calls pause, and pauseEvery how often, in
-// units of fuel. At the worst 20 ns a unit a call without a pause is over in 20 ms,
-// and a pause comes each millisecond.
-const (
-	pauseAbove = 1_000_000
-	pauseEvery = 50_000
-)
-
-// initFuel is the budget of a guest's _initialize, and pauseAbove what it has then
-// to show its layout and take its params. Go's runtime needs half of it. Since it is
-// above pauseAbove, guests that have one pause in all their calls; those that have
-// nothing to initialise are faster without.
-const initFuel = 20_000_000
+// Options shape a host. The zero value compiles at each Load and keeps nothing.
+type Options struct {
+	// Cache is a directory for compiled code, so that what vet's child has compiled
+	// loads in milliseconds. It must be this user's alone, since its files are machine
+	// code that is executed; it is made if it is not there. Empty is none.
+	Cache string
+	// Interpreter runs guests without compiling them, a hundred times slower: for
+	// comparison only.
+	Interpreter bool
+}
 
 // Host is the runtime of all policies. Its methods may be called from several
 // goroutines.
 type Host struct {
 	runtime  wazero.Runtime
+	cache    wazero.CompilationCache // nil without a directory
 	services Services
 }
 
-// New starts a runtime. The caller closes it, after the policies.
-func New(ctx context.Context, services Services) (*Host, error) {
+// New starts a runtime. The caller closes it, after the policies. Errors wrap
+// [ErrCache] when the directory for compiled code cannot be used.
+func New(ctx context.Context, services Services, o Options) (*Host, error) {
+	config := wazero.NewRuntimeConfig()
+	if o.Interpreter {
+		config = wazero.NewRuntimeConfigInterpreter()
+	}
 	// Memory that grows in place keeps its address, so that columns are found once.
-	config := wazero.NewRuntimeConfig().WithMemoryLimitPages(abi.MostPages).WithMemoryCapacityFromMax(true)
-	h := &Host{runtime: wazero.NewRuntimeWithConfig(ctx, config), services: services}
+	config = config.WithMemoryLimitPages(abi.MostPages).WithMemoryCapacityFromMax(true)
+	h := &Host{services: services}
+	if o.Cache != "" && !o.Interpreter {
+		cache, err := openCache(o.Cache)
+		if err != nil {
+			return nil, err
+		}
+		h.cache, config = cache, config.WithCompilationCache(cache)
+	}
+	h.runtime = wazero.NewRuntimeWithConfig(ctx, config)
 	if err := h.offer(ctx); err != nil {
-		return nil, errors.Join(err, h.runtime.Close(ctx))
+		return nil, errors.Join(err, h.Close(ctx))
 	}
 	return h, nil
 }
 
 // Close frees the runtime and all that was compiled.
-func (h *Host) Close(ctx context.Context) error { return h.runtime.Close(ctx) }
+func (h *Host) Close(ctx context.Context) error {
+	err := h.runtime.Close(ctx)
+	if h.cache != nil {
+		err = errors.Join(err, h.cache.Close(ctx))
+	}
+	return err
+}
 
 // Load makes a policy with a number of instances of a module. params has a value for
 // each of the manifest's parameters; nil stands for the defaults.
 func (h *Host) Load(ctx context.Context, wasm []byte, instances int, params []float64) (*Policy, error) {
-	m, err := module.Decode(wasm, module.Options{Imports: abi.Imports()})
+	m, err := Prepare(wasm)
 	if err != nil {
 		return nil, err
 	}
-	manifest, err := abi.Check(m)
+	code, err := h.Compile(ctx, m)
 	if err != nil {
 		return nil, err
 	}
-	values, err := settle(manifest, params)
+	p, err := code.Start(ctx, instances, params)
+	if err != nil {
+		return nil, errors.Join(err, code.Close(ctx))
+	}
+	p.release = code.Close
+	return p, nil
+}
+
+// Code is a compiled policy without instances.
+type Code struct {
+	host     *Host
+	metered  *Metered
+	compiled wazero.CompiledModule
+}
+
+// ErrCompile says that a module could not be compiled.
+var ErrCompile = errors.New("policy does not compile")
+
+// Compile compiles a module, or takes its code from the cache. Errors wrap
+// [ErrCompile].
+func (h *Host) Compile(ctx context.Context, m *Metered) (*Code, error) {
+	compiled, err := h.runtime.CompileModule(ctx, m.Wasm)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrCompile, m.Manifest.Name, err)
+	}
+	return &Code{h, m, compiled}, nil
+}
+
+// Start makes a policy with a number of instances, and with params as in
+// [Host.Load]. Policies of one code may have different params. They are closed before
+// the code is.
+func (c *Code) Start(ctx context.Context, instances int, params []float64) (*Policy, error) {
+	m := c.metered
+	values, err := settle(m.Manifest, params)
 	if err != nil {
 		return nil, err
 	}
-	options := meter.Options{Pages: manifest.Pages}
-	if _, initialises := m.Export(abi.ExportInitialize); initialises || manifest.Fuel > pauseAbove {
-		options.Slice = pauseEvery
-	}
-	metered, err := meter.Rewrite(m, options)
-	if err != nil {
-		return nil, err
-	}
-	compiled, err := h.runtime.CompileModule(ctx, metered)
-	if err != nil {
-		return nil, fmt.Errorf("host: compile %s: %w", manifest.Name, err)
-	}
-	p := &Policy{host: h, manifest: manifest, params: values, slice: options.Slice, compiled: compiled, export: answer(m, manifest.Kind), unknowns: unknowns(manifest)}
+	p := &Policy{host: c.host, manifest: m.Manifest, params: values, slice: m.slice, compiled: c.compiled, export: m.export, unknowns: unknowns(m.Manifest)}
 	if err := p.fill(ctx, max(instances, 1)); err != nil {
-		return nil, errors.Join(err, compiled.Close(ctx))
+		return nil, err
 	}
 	return p, nil
 }
 
-// answer is the call by which a policy that has been checked answers.
-func answer(m *module.Module, k abi.Kind) string {
-	switch k {
-	case abi.Router:
-		if _, ok := m.Export(abi.ExportRoute); ok {
-			return abi.ExportRoute
-		}
-		return abi.ExportScore
-	case abi.Admission:
-		return abi.ExportAdmit
-	case abi.Autoscaler:
-		return abi.ExportTick
-	case abi.Observer:
-		return abi.ExportObserve
-	}
-	return ""
-}
+// Close frees the code.
+func (c *Code) Close(ctx context.Context) error { return c.compiled.Close(ctx) }
 
 // unknowns is what stands for unknown in each of the manifest's columns. One that
 // the host has never heard of is taken for numbers.

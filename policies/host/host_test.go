@@ -52,7 +52,7 @@ func (s *services) Add(string, bool, []byte, int64) (int64, bool) { return 0, fa
 
 func newHost(t testing.TB, s host.Services) *host.Host {
 	t.Helper()
-	h, err := host.New(context.Background(), s)
+	h, err := host.New(context.Background(), s, host.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

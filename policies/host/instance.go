@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"unsafe"
 
 	"github.com/tetratelabs/wazero"
@@ -37,6 +38,8 @@ type Instance struct {
 
 	inputs, outputs [][]uint32 // columns in the guest's memory
 	request         []byte
+	header          uint32 // where the guest said that its header is
+	started         int64  // fuel that it took to get here
 	fuel, reserve   api.MutableGlobal
 	call            api.Function
 	stack           [1]uint64
@@ -76,21 +79,62 @@ func (in *Instance) prepare() error {
 		if err := in.run(f, abi.ExportInitialize); err != nil {
 			return err
 		}
+		in.started = initFuel - in.left()
 	}
 	in.begin(pauseAbove)
 	if err := in.run(in.guest.ExportedFunction(abi.ExportLayout), abi.ExportLayout); err != nil {
 		return err
 	}
-	memory := in.guest.ExportedMemory(abi.ExportMemory)
-	whole, _ := memory.Read(0, memory.Size())
-	layout, err := abi.ReadLayout(whole, uint32(in.stack[0]), in.policy.manifest)
+	in.header = uint32(in.stack[0])
+	whole := in.whole()
+	layout, err := abi.ReadLayout(whole, in.header, in.policy.manifest)
 	if err != nil {
 		return err
 	}
 	in.layout = layout
 	in.view(whole)
 	in.call = in.guest.ExportedFunction(in.policy.export)
-	return in.configure(whole)
+	if err := in.configure(whole); err != nil {
+		return err
+	}
+	in.started += pauseAbove - in.left()
+	return nil
+}
+
+// whole is all of the guest's memory.
+func (in *Instance) whole() []byte {
+	memory := in.guest.ExportedMemory(abi.ExportMemory)
+	b, _ := memory.Read(0, memory.Size())
+	return b
+}
+
+// Stable asks the guest for its layout again and says whether it is still what it was
+// in the beginning. Errors wrap [abi.ErrLayout], [ErrFuel] or [ErrTrap].
+func (in *Instance) Stable() error {
+	in.begin(pauseAbove)
+	if err := in.run(in.guest.ExportedFunction(abi.ExportLayout), abi.ExportLayout); err != nil {
+		return err
+	}
+	if at := uint32(in.stack[0]); at != in.header {
+		return fmt.Errorf("%w: the header was at %#x and is at %#x now", abi.ErrLayout, in.header, at)
+	}
+	now, err := abi.ReadLayout(in.whole(), in.header, in.policy.manifest)
+	switch {
+	case err != nil:
+		return err
+	case !reflect.DeepEqual(now, in.layout):
+		return fmt.Errorf("%w: the header at %#x says something else than in the beginning", abi.ErrLayout, in.header)
+	}
+	return nil
+}
+
+// StartFuel is what the guest used before its first call: to initialise, to show its
+// layout, and to take its params.
+func (in *Instance) StartFuel() int64 { return in.started }
+
+// MemoryBytes is the size of the guest's memory.
+func (in *Instance) MemoryBytes() int64 {
+	return int64(in.guest.ExportedMemory(abi.ExportMemory).Size())
 }
 
 // view finds the buffers. The memory keeps its address for as long as the guest
@@ -237,10 +281,12 @@ func (in *Instance) Tick(pools int) (desired, reason []uint32, err error) {
 func (in *Instance) Observe(n int) error { return in.done(in.invoke(abi.ExportObserve, n)) }
 
 // Used is the fuel that the last call used.
-func (in *Instance) Used() int64 {
+func (in *Instance) Used() int64 { return in.policy.manifest.Fuel - in.left() }
+
+func (in *Instance) left() int64 {
 	left := int64(in.fuel.Get())
 	if in.reserve != nil {
 		left += int64(in.reserve.Get())
 	}
-	return in.policy.manifest.Fuel - left
+	return left
 }

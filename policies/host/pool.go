@@ -21,6 +21,7 @@ type Policy struct {
 	export   string   // the call by which it answers
 	unknowns []uint32 // what stands for unknown in each column
 	compiled wazero.CompiledModule
+	release  func(context.Context) error // frees what belongs to this policy alone; nil is nothing
 
 	slots  []atomic.Pointer[Instance] // nil where one is lent
 	next   atomic.Uint32              // where the last one was found
@@ -143,7 +144,12 @@ func (p *Policy) Close(ctx context.Context) error {
 		p.mender.Wait()
 		p.broken = nil
 	}
-	return errors.Join(p.empty(ctx), p.compiled.Close(ctx))
+	err := p.empty(ctx)
+	if p.release != nil {
+		err = errors.Join(err, p.release(ctx))
+		p.release = nil
+	}
+	return err
 }
 
 // empty closes the instances that are not lent.

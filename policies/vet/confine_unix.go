@@ -1,0 +1,74 @@
+//go:build linux || darwin
+
+package vet
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// mostFile bounds a file that the child writes: the code of a module of 4 MiB is a
+// few times as large.
+const mostFile = 128 << 20
+
+// confine limits this process for a job: what it takes beyond is refused by the
+// system, or ends it. It also makes it yield to whatever else the machine does.
+func confine(j job) error {
+	debug.SetMemoryLimit(j.Memory / 2)
+	seconds := uint64(j.Timeout/time.Second) + 1
+	limits := []struct {
+		what  int
+		value uint64
+	}{
+		{unix.RLIMIT_CORE, 0},
+		{unix.RLIMIT_FSIZE, mostFile},
+		// Wall time ends it first, unless it computes on several cores.
+		{unix.RLIMIT_CPU, 4 * seconds},
+	}
+	if size, ok := addressSpace(); ok {
+		limits = append(limits, struct {
+			what  int
+			value uint64
+		}{unix.RLIMIT_AS, size + uint64(j.Memory)})
+	}
+	for _, l := range limits {
+		if err := lower(l.what, l.value); err != nil {
+			return fmt.Errorf("vet: limit %d: %w", l.what, err)
+		}
+	}
+	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, 10); err != nil {
+		return fmt.Errorf("vet: priority: %w", err)
+	}
+	// Should the parent die and nobody kill it.
+	time.AfterFunc(j.Timeout+time.Second, func() { os.Exit(3) })
+	return nil
+}
+
+// lower sets a limit, hard and soft, unless it is lower already.
+func lower(what int, value uint64) error {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(what, &l); err != nil {
+		return err
+	}
+	l.Max = min(l.Max, value)
+	l.Cur = min(l.Cur, l.Max)
+	return unix.Setrlimit(what, &l)
+}
+
+// alone gives a command a process group of its own, which is killed as a whole.
+func alone(c *exec.Cmd) {
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c.Cancel = func() error { return unix.Kill(-c.Process.Pid, unix.SIGKILL) }
+}
+
+// signalled says whether a signal ended the command.
+func signalled(e *exec.ExitError) bool {
+	s, ok := e.Sys().(syscall.WaitStatus)
+	return ok && s.Signaled()
+}

@@ -2,6 +2,7 @@ package admit
 
 import (
 	"context"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,16 +57,22 @@ func (l *Lobby) Stir() {
 	}
 }
 
-// Line is the requests of one model that wait, first come first served. It is
-// safe for concurrent use.
+// Line is the requests of one model that wait. The most urgent is first; of those
+// that are equally urgent the one of the tenant that is served least ([Tenants]),
+// and of one tenant's the first that came. Whoever has waited for patience is as
+// urgent as any, so nobody waits for ever. It is safe for concurrent use.
 type Line struct {
 	lobby *Lobby
 	depth func(n int)
 	n     atomic.Int64
 
 	mu          sync.Mutex
-	front, back *Spot
+	first, last *Spot // in the order in which they came
+	front       *Spot // whose turn it is
 }
+
+// patience is how long a request waits before its priority no longer matters.
+const patience = 10 * time.Second
 
 // Len is the number of requests that wait. Who comes while it is not zero takes
 // a place behind them.
@@ -78,27 +85,72 @@ type Spot struct {
 	wake       chan struct{} // room for one
 	timer      clock.Timer
 	joined     time.Time
+	priority   uint8
+	visit      *Visit // nil without a tenant
 	left       bool
 }
 
-// Join takes the last place; the caller calls Leave. The error is of kind
-// Saturated and wraps ErrFull when the line is as long as it may be.
-func (l *Line) Join() (*Spot, error) {
-	s := &Spot{line: l, wake: make(chan struct{}, 1), joined: l.lobby.clock.Now()}
+// Join takes a place; the caller calls Leave. visit is the request's, and may be nil.
+// The error is of kind Saturated and wraps ErrFull when the line is as long as it may
+// be.
+func (l *Line) Join(priority uint8, visit *Visit) (*Spot, error) {
+	s := &Spot{line: l, wake: make(chan struct{}, 1), joined: l.lobby.clock.Now(), priority: priority, visit: visit}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.n.Load() >= int64(l.lobby.longest) {
 		return nil, full("as many requests wait for this model as may", "requests waiting", int64(l.lobby.longest))
 	}
-	if s.prev = l.back; s.prev == nil {
-		l.front = s
-		s.signal() // it may have been its turn a moment ago
+	if s.prev = l.last; s.prev == nil {
+		l.first = s
 	} else {
 		s.prev.next = s
 	}
-	l.back = s
+	l.last = s
 	l.count(1)
+	visit.wait(true)
+	l.turn() // it may have been its turn a moment ago
 	return s, nil
+}
+
+// turn finds whose turn it is and wakes it if that is another's than before. The
+// lock is held. A line is at most some hundred long, and turns come when one leaves.
+func (l *Line) turn() {
+	var best *Spot
+	var standing turnKey
+	now := l.lobby.clock.Now()
+	for s := l.first; s != nil; s = s.next {
+		if key := s.key(now); best == nil || key.before(standing) {
+			best, standing = s, key
+		}
+	}
+	if best != nil && best != l.front {
+		best.signal()
+	}
+	l.front = best
+}
+
+// turnKey orders those that wait.
+type turnKey struct {
+	urgency uint8
+	service float64
+}
+
+func (s *Spot) key(now time.Time) turnKey {
+	k := turnKey{urgency: s.priority}
+	if now.Sub(s.joined) >= patience {
+		return turnKey{math.MaxUint8, -1} // among those like it the first that came
+	}
+	if s.visit != nil {
+		k.service = s.visit.service()
+	}
+	return k
+}
+
+func (k turnKey) before(other turnKey) bool {
+	if k.urgency != other.urgency {
+		return k.urgency > other.urgency
+	}
+	return k.service < other.service
 }
 
 // Waited is the time since Join.
@@ -122,7 +174,7 @@ func (s *Spot) Await(ctx context.Context, d time.Duration) (front bool, err erro
 	return s.Front(), nil
 }
 
-// Front reports whether nobody is before s.
+// Front reports whether it is the turn of s.
 func (s *Spot) Front() bool {
 	s.line.mu.Lock()
 	defer s.line.mu.Unlock()
@@ -143,20 +195,21 @@ func (s *Spot) Leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s.prev == nil {
-		l.front = s.next
+		l.first = s.next
 	} else {
 		s.prev.next = s.next
 	}
 	if s.next == nil {
-		l.back = s.prev
+		l.last = s.prev
 	} else {
 		s.next.prev = s.prev
 	}
-	if s.prev == nil && s.next != nil {
-		s.next.signal()
-	}
 	s.prev, s.next = nil, nil
 	l.count(-1)
+	s.visit.wait(false)
+	if l.front == s {
+		l.turn()
+	}
 }
 
 // count is called with the lock held.

@@ -29,7 +29,7 @@ func TestLineIsServedInOrder(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 5 {
 			wg.Go(func() {
-				s, err := line.Join()
+				s, err := line.Join(0, nil)
 				if err != nil {
 					t.Error(err)
 					return
@@ -77,16 +77,16 @@ func TestLineIsServedInOrder(t *testing.T) {
 
 func TestLineIsBounded(t *testing.T) {
 	line := NewLobby(clock.Real{}, 1).NewLine(nil)
-	s, err := line.Join()
+	s, err := line.Join(0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := line.Join(); !errors.Is(err, ErrFull) || errs.KindOf(err) != errs.Saturated {
+	if _, err := line.Join(0, nil); !errors.Is(err, ErrFull) || errs.KindOf(err) != errs.Saturated {
 		t.Errorf("second: %v", err)
 	}
 	s.Leave()
 	s.Leave()
-	if s, err := line.Join(); err != nil {
+	if s, err := line.Join(0, nil); err != nil {
 		t.Error(err)
 	} else {
 		s.Leave()
@@ -95,9 +95,9 @@ func TestLineIsBounded(t *testing.T) {
 
 func TestAwaitEndsWithItsContext(t *testing.T) {
 	line := NewLobby(clock.Real{}, 9).NewLine(nil)
-	first, _ := line.Join()
+	first, _ := line.Join(0, nil)
 	defer first.Leave()
-	second, _ := line.Join()
+	second, _ := line.Join(0, nil)
 	defer second.Leave()
 	why := errors.New("left")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -116,7 +116,7 @@ func TestLineAgainstAList(t *testing.T) {
 		var model []*Spot
 		rt.Repeat(map[string]func(*rapid.T){
 			"join": func(rt *rapid.T) {
-				s, err := line.Join()
+				s, err := line.Join(0, nil)
 				if (err != nil) != (len(model) == 8) {
 					rt.Fatalf("%d wait: %v", len(model), err)
 				}

@@ -39,7 +39,7 @@ func (l *Life) meet(ctx context.Context) error {
 	if len(l.d.cfg.Models) > 0 || len(l.d.deps.View().Workers) > 0 {
 		return l.unknown()
 	}
-	spot, err := l.d.nameless.Join()
+	spot, err := l.d.nameless.Join(0, nil)
 	if err != nil {
 		return noCapacity(l.d.cfg.Absent, err)
 	}
@@ -98,7 +98,7 @@ func (l *Life) seat(ctx context.Context) (*placed, error) {
 			return p, err
 		}
 	}
-	spot, err := l.model.line.Join()
+	spot, err := l.model.line.Join(0, nil)
 	if err != nil {
 		return nil, l.turnedAway(err)
 	}

@@ -50,7 +50,8 @@ func wasi(name, params, results string) hostFunc {
 //	kv_get(scope, key, keyLen, buf, bufLen) -> i32: the value's length, or -1; it is
 //	copied if it fits
 //	kv_set(scope, key, keyLen, value, valueLen) -> i32: 0, or -1 if refused
-//	kv_add(scope, key, keyLen, delta) -> i64: the sum
+//	kv_add(scope, key, keyLen, delta) -> i64: the sum, or the least i64 if refused; a
+//	number is 8 bytes, and any other value counts as 0
 //
 // Scope 0 is the node's own state, which may be lost; 1 is the cluster's.
 func hostFuncs() []hostFunc {

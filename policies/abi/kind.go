@@ -98,8 +98,8 @@ func (k Kind) entries() []entry {
 	return nil
 }
 
-// outputs are the columns that a policy of the kind writes.
-func (k Kind) outputs() []Column {
+// Outputs are the columns that a policy of the kind writes.
+func (k Kind) Outputs() []Column {
 	switch k {
 	case Router:
 		return []Column{{Name: "score", Type: F32, Help: "cost in seconds; the lowest wins, NaN is out"}}

@@ -71,7 +71,7 @@ func ReadLayout(memory []byte, ptr uint32, m *Manifest) (*Layout, error) {
 }
 
 func readLayout(memory []byte, ptr uint32, m *Manifest, p *problems) *Layout {
-	outputs := m.Kind.outputs()
+	outputs := m.Kind.Outputs()
 	words := uint64(headerWords + len(m.Columns) + len(outputs))
 	if ptr%4 != 0 || uint64(ptr)+4*words > uint64(len(memory)) {
 		p.addf("the header of %d words at %#x is not in the memory of %d bytes, at a multiple of 4", words, ptr, len(memory))
@@ -142,7 +142,7 @@ func (l *Layout) check(header extent, size uint64, m *Manifest, p *problems) {
 		add("column "+m.Columns[i].Name, at, 4*uint64(l.Rows), columnAlign)
 	}
 	for i, at := range l.Outputs {
-		add("output "+m.Kind.outputs()[i].Name, at, 4*uint64(l.Rows), columnAlign)
+		add("output "+m.Kind.Outputs()[i].Name, at, 4*uint64(l.Rows), columnAlign)
 	}
 	slices.SortFunc(all, func(a, b extent) int { return cmp.Compare(a.from, b.from) })
 	for i := 1; i < len(all); i++ {

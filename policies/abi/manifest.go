@@ -45,6 +45,17 @@ type Manifest struct {
 	// Fail says what an admission policy that cannot answer means: "open", the
 	// request is admitted, or "closed". Other kinds have none.
 	Fail string `json:"fail,omitempty"`
+	// State is the name of the policy whose state this one uses; empty is its own. So
+	// a router reads what an observer has learnt.
+	State string `json:"state,omitempty"`
+}
+
+// StateOf is the name of the policy whose state this one uses.
+func (m *Manifest) StateOf() string {
+	if m.State != "" {
+		return m.State
+	}
+	return m.Name
 }
 
 // Use is a column that a policy reads.
@@ -325,6 +336,9 @@ func (m *Manifest) validateGrants(p *problems) {
 	}
 	if m.Pages > MostPages {
 		p.addf("pages is %d; a policy may ask for up to %d", m.Pages, MostPages)
+	}
+	if m.State != "" && (!isName(m.State) || !seen[CapabilityState]) {
+		p.addf("state %q names a policy, and needs the capability state", m.State)
 	}
 	if m.Fallback != "" && !isName(m.Fallback) {
 		p.addf("fallback %q is no name of a policy", m.Fallback)

@@ -171,7 +171,7 @@ func kvGet(in *Instance, s []uint64) {
 	buf := in.bytes(s[3], s[4], mostValue)
 	n := -1
 	if ok && buf != nil {
-		n = in.services().Get(in.policy.manifest.Name, replicated, key, buf)
+		n = in.services().Get(in.policy.manifest.StateOf(), replicated, key, buf)
 	}
 	s[0] = uint64(uint32(int32(n)))
 }
@@ -179,7 +179,7 @@ func kvGet(in *Instance, s []uint64) {
 func kvSet(in *Instance, s []uint64) {
 	replicated, key, ok := in.state(s, true)
 	value := in.bytes(s[3], s[4], mostValue)
-	ok = ok && value != nil && in.services().Set(in.policy.manifest.Name, replicated, key, value)
+	ok = ok && value != nil && in.services().Set(in.policy.manifest.StateOf(), replicated, key, value)
 	s[0] = 0
 	if !ok {
 		s[0] = math.MaxUint32
@@ -188,9 +188,11 @@ func kvSet(in *Instance, s []uint64) {
 
 func kvAdd(in *Instance, s []uint64) {
 	replicated, key, ok := in.state(s, true)
-	sum := int64(0)
+	sum := int64(math.MinInt64)
 	if ok {
-		sum, _ = in.services().Add(in.policy.manifest.Name, replicated, key, int64(s[3]))
+		if v, done := in.services().Add(in.policy.manifest.StateOf(), replicated, key, int64(s[3])); done {
+			sum = v
+		}
 	}
 	s[0] = uint64(sum)
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/yardmaster/yardmaster/core/planner"
 	"github.com/yardmaster/yardmaster/core/prefix"
 	"github.com/yardmaster/yardmaster/core/quota"
+	"github.com/yardmaster/yardmaster/core/rollout"
+	"github.com/yardmaster/yardmaster/core/scale"
 	"github.com/yardmaster/yardmaster/raftstore/group"
 	"github.com/yardmaster/yardmaster/raftstore/prefixlog"
 	"github.com/yardmaster/yardmaster/raftstore/wal"
@@ -108,7 +110,13 @@ type State interface {
 	Members() []planner.Member
 	Quota(tenant string) (*quota.Tenant, bool)
 	FeatureLevel() uint32
+	Rollout() *rollout.Table     // policies: versions, bindings, states; never nil
+	Plan() (*scale.Plan, uint64) // how many workers each pool is to have, and the plan's index; nil: none
 }
+
+// Changed is closed at the next change of what State gives of policies and of the
+// plan. Take it before reading: then no change is missed.
+func (s *Store) Changed() <-chan struct{} { return s.machine.Changed() }
 
 // Prefix is which worker holds which KV block, as this node knows it. Only
 // ProposeFrame may change it.

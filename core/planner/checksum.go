@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/rollout"
 	"github.com/yardmaster/yardmaster/core/table"
 	"github.com/yardmaster/yardmaster/core/wire/control"
 )
@@ -18,6 +19,8 @@ type checksums struct {
 	workers    uint64
 	memberRows table.Table[*Member] // that members is of
 	members    uint64
+	rollout    *rollout.Table // that policies is of
+	policies   uint64
 }
 
 // Checksum covers all that Digest covers and is quick enough to be taken between
@@ -45,10 +48,49 @@ func (m *Machine) Checksum() uint64 {
 		}
 	}
 	s.end()
+	m.sumLevel3(&s)
 	for i := range m.seen.ring {
 		s.request(&m.seen.ring[(m.seen.next+i)%len(m.seen.ring)])
 	}
 	return s.sum()
+}
+
+// sumLevel3 adds policies and the plan. Where there are none it adds nothing: sums
+// are those of a binary that knows no level above 2.
+func (m *Machine) sumLevel3(s *summer) {
+	t, p := m.rollout.Load(), m.plan.Load()
+	if t.Index() == 0 && p == nil {
+		return
+	}
+	s.numbers(t.Index(), m.policiesSum(t))
+	_, _, states := t.Rows()
+	for _, row := range states {
+		s.text(row.Key)
+		s.numbers(row.Value.Index(), uint64(row.Value.Len()), row.Value.Sum())
+	}
+	s.end()
+	if p != nil {
+		s.numbers(p.index)
+		s.message(fromPlan(&p.Plan))
+	}
+	s.end()
+}
+
+func (m *Machine) policiesSum(t *rollout.Table) uint64 {
+	if m.sums.rollout == nil || !t.Same(m.sums.rollout) {
+		var s summer
+		versions, bindings, _ := t.Rows()
+		for _, row := range versions {
+			s.message(fromVersion(row.Value))
+		}
+		s.end()
+		for _, row := range bindings {
+			s.message(fromBinding("", row.Value))
+		}
+		m.sums.policies = s.sum()
+	}
+	m.sums.rollout = t
+	return m.sums.policies
 }
 
 func (m *Machine) workersSum(v *fleet.View) uint64 {

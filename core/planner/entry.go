@@ -27,8 +27,8 @@ const (
 const MaxEntry = 1 << 20
 
 // MaxFeatureLevel is the highest level this binary understands. Level 2 brought
-// registers, quotas and members.
-const MaxFeatureLevel = 2
+// registers, quotas and members, level 3 policies and the scaling plan.
+const MaxFeatureLevel = 3
 
 // RequestID makes repeating a proposal harmless: an entry whose id is
 // remembered changes nothing and gets the first one's result. Proposers choose
@@ -146,6 +146,8 @@ func decodeBody(k kind, body []byte) (Command, error) {
 	case kindSetRegister, kindDeleteRegister, kindSetQuota, kindDropQuota, kindGrantQuota, kindReturnQuota, kindEndHolder,
 		kindPutMember, kindDropMember:
 		return decodeBody2(k, body)
+	case kindPutPolicy, kindDeletePolicy, kindChangeBinding, kindQuarantinePolicy, kindWritePolicyState, kindSetScalePlan:
+		return decodeBody3(k, body)
 	case ignorable: // the bit alone is no type
 	}
 	if k&ignorable != 0 {

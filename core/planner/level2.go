@@ -96,8 +96,11 @@ const (
 // level is the least feature level at which an entry of the kind may stand in
 // the log.
 func (k kind) level() uint32 {
-	if k >= kindSetRegister && k <= kindDropMember {
+	switch {
+	case k >= kindSetRegister && k <= kindDropMember:
 		return 2
+	case k >= kindPutPolicy && k <= kindSetScalePlan:
+		return 3
 	}
 	return 1
 }

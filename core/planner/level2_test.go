@@ -435,7 +435,7 @@ func TestSectionsOfNewerReleases(t *testing.T) {
 		{byte(sectionRegisters), 2, false},
 		{byte(sectionRegisters), 0, false},
 		{byte(sectionWindow), 3, false},
-		{9, 1, false},
+		{0x40, 1, false},
 		{0x89, 9, true},
 	} {
 		before := h.m.Digest()

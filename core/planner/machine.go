@@ -8,6 +8,7 @@ import (
 
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/quota"
+	"github.com/yardmaster/yardmaster/core/rollout"
 	"github.com/yardmaster/yardmaster/core/table"
 )
 
@@ -31,6 +32,9 @@ type Machine struct {
 	registers atomic.Pointer[table.Table[*register]]
 	quotas    atomic.Pointer[quota.Ledger]
 	members   atomic.Pointer[table.Table[*Member]]
+	rollout   atomic.Pointer[rollout.Table]
+	plan      atomic.Pointer[plan]          // nil: none yet
+	changed   atomic.Pointer[chan struct{}] // of the last two
 
 	sums checksums // of Checksum
 }
@@ -53,6 +57,8 @@ func NewAtLevel(maxLevel uint32) *Machine {
 	m.registers.Store(&table.Table[*register]{})
 	m.quotas.Store(&quota.Ledger{})
 	m.members.Store(&table.Table[*Member]{})
+	m.rollout.Store(&rollout.Table{})
+	m.changed.Store(new(make(chan struct{})))
 	return m
 }
 
@@ -139,7 +145,7 @@ func (m *Machine) execute2(index uint64, cmd Command) Result {
 	case DropMember:
 		return m.dropMember(c)
 	default:
-		return Result{Code: Ignored}
+		return m.execute3(index, cmd)
 	}
 }
 

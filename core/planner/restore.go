@@ -6,6 +6,7 @@ import (
 
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/quota"
+	"github.com/yardmaster/yardmaster/core/rollout"
 	"github.com/yardmaster/yardmaster/core/table"
 	"github.com/yardmaster/yardmaster/core/unit"
 	"github.com/yardmaster/yardmaster/core/wire/control"
@@ -16,7 +17,7 @@ import (
 // nothing. A snapshot of a feature level that this binary does not know is
 // refused. Errors wrap ErrMalformed or ErrUnknownEntry.
 func (m *Machine) Restore(r io.Reader) error {
-	l := loader{maxLevel: m.maxLevel}
+	l := loader{maxLevel: m.maxLevel, rollout: &rollout.Table{}}
 	if err := l.read(r); err != nil {
 		return err
 	}
@@ -27,6 +28,9 @@ func (m *Machine) Restore(r io.Reader) error {
 	m.registers.Store(&l.registers)
 	m.quotas.Store(&l.quotas)
 	m.members.Store(&l.members)
+	m.rollout.Store(l.rollout)
+	m.plan.Store(l.plan)
+	m.ring()
 	return nil
 }
 
@@ -42,6 +46,10 @@ type loader struct {
 	registers table.Table[*register]
 	quotas    quota.Ledger
 	members   table.Table[*Member]
+	policies  rollout.Loader // until the rollout section
+	rollout   *rollout.Table
+	plan      *plan
+	rolledOut bool
 	headSeen  bool
 }
 
@@ -77,6 +85,8 @@ func (l *loader) section(t sectionType, payload []byte) error {
 		return l.addWindow(payload)
 	case sectionRegisters, sectionQuotas, sectionMembers:
 		return l.level2(t, payload)
+	case sectionPolicies, sectionBindings, sectionPolicyState, sectionRollout:
+		return l.level3(t, payload)
 	case sectionEnd, sectionIgnorable: // not after the head; the bit alone is no type
 	}
 	if t&sectionIgnorable != 0 {
@@ -146,6 +156,9 @@ func (l *loader) end(payload []byte, in *section.Reader) error {
 	var m control.EndSection
 	if err := unmarshal(payload, &m); err != nil {
 		return err
+	}
+	if !l.rolledOut && !l.policies.Empty() {
+		return fmt.Errorf("%w: what is told of policies has no end", ErrMalformed)
 	}
 	if n := in.Count() - 1; m.GetSections() != n {
 		return fmt.Errorf("%w: %d sections of %d", ErrMalformed, n, m.GetSections())

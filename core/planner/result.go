@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/rollout"
 	"github.com/yardmaster/yardmaster/core/unit"
 	"github.com/yardmaster/yardmaster/core/wire/control"
 )
@@ -26,10 +27,17 @@ const (
 	Conflict                  // the version or incarnation is another than the command wanted
 	UnknownTenant             // the tenant has no quota
 	StaleWindow               // the window of a quota is over
+	UnknownPolicy             // no such version, or nothing bound there
+	Exists                    // the policy's name or version belongs to others
+	Bound                     // the version is active, canary or shadow
+	Pinned                    // the binding is
+	Quarantined               // the version is
+	NothingThere              // to promote, or to go back to
 )
 
 var codeNames = [...]string{
 	"ok", "stale_epoch", "unknown_worker", "taken", "full", "refused", "ignored", "conflict", "unknown_tenant", "stale_window",
+	"unknown_policy", "exists", "bound", "pinned", "quarantined", "nothing_there",
 }
 
 // String is the code's name in logs.
@@ -52,8 +60,8 @@ var (
 	ErrFull = errors.New("no room for more")
 	// ErrRefused means that the state machine found the command unacceptable.
 	ErrRefused = errors.New("refused")
-	// ErrConflict means that the register or member is not, or no longer, of the
-	// version or incarnation that the command wanted.
+	// ErrConflict means that the register, member, binding or plan is not, or no
+	// longer, of the version, incarnation or index that the command wanted.
 	ErrConflict = errors.New("changed by another meanwhile")
 	// ErrUnknownTenant means that the tenant has no quota, and so no limit.
 	ErrUnknownTenant = errors.New("tenant has no quota")
@@ -63,6 +71,7 @@ var (
 
 var codeErrors = [...]error{
 	nil, ErrStaleEpoch, ErrUnknownWorker, ErrTaken, ErrFull, ErrRefused, nil, ErrConflict, ErrUnknownTenant, ErrStaleWindow,
+	rollout.ErrUnknown, rollout.ErrExists, rollout.ErrBound, rollout.ErrPinned, rollout.ErrQuarantined, rollout.ErrNothing,
 }
 
 // Result is what an applied command got.
@@ -71,13 +80,15 @@ type Result struct {
 	Code    Code        // OK, or why nothing was done
 	Epoch   fleet.Epoch // the worker's epoch, for worker commands that succeed
 	Changed bool        // whether state changed
-	// Version is that of the register or member after the command, 0 where there
-	// is none; with Conflict it is what stands in the way.
+	// Version is that of the register or member after the command, or the index of
+	// the policy, binding or plan, 0 where there is none; with Conflict it is what
+	// stands in the way.
 	Version uint64
 	Granted unit.Tokens // what a grant gave, or a return took back
 }
 
-// Err is nil for OK and Ignored, else the sentinel of the code.
+// Err is nil for OK and Ignored, else the sentinel of the code: one of this
+// package, or of package rollout for what only policies can get.
 func (r Result) Err() error {
 	if int(r.Code) >= len(codeErrors) {
 		return fmt.Errorf("%w: code %d", ErrRefused, r.Code)

@@ -28,6 +28,12 @@ const (
 	sectionQuotas    sectionType = 6
 	sectionMembers   sectionType = 7
 
+	// Of feature level 3.
+	sectionPolicies    sectionType = 8
+	sectionBindings    sectionType = 9
+	sectionPolicyState sectionType = 10
+	sectionRollout     sectionType = 11
+
 	sectionIgnorable sectionType = section.Ignorable
 )
 
@@ -36,7 +42,10 @@ const (
 // refuses the snapshot where it begins; the window's, because a result has more
 // fields since.
 func (t sectionType) version(level uint32) byte {
-	if (t == sectionHead || t == sectionWindow) && level >= 2 {
+	switch {
+	case t == sectionHead && level >= 3:
+		return 3
+	case (t == sectionHead || t == sectionWindow) && level >= 2:
 		return 2
 	}
 	return 1

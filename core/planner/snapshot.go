@@ -10,6 +10,7 @@ import (
 
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/quota"
+	"github.com/yardmaster/yardmaster/core/rollout"
 	"github.com/yardmaster/yardmaster/core/table"
 	"github.com/yardmaster/yardmaster/core/wire/control"
 	"github.com/yardmaster/yardmaster/core/wire/section"
@@ -27,6 +28,8 @@ type Snapshot struct {
 	registers table.Table[*register]
 	quotas    quota.Ledger
 	members   table.Table[*Member]
+	rollout   *rollout.Table
+	plan      *plan // nil: none
 	window    []remembered
 }
 
@@ -36,6 +39,7 @@ func (m *Machine) Snapshot() *Snapshot {
 	return &Snapshot{
 		applied: m.applied, meta: m.meta.Load(), view: m.View(), window: m.seen.list(),
 		registers: *m.registers.Load(), quotas: *m.quotas.Load(), members: *m.members.Load(),
+		rollout: m.rollout.Load(), plan: m.plan.Load(),
 	}
 }
 
@@ -59,6 +63,7 @@ func (s *Snapshot) WriteTo(w io.Writer) (int64, error) {
 		sw.message(sectionWindow, windowSection(run))
 	}
 	s.writeLevel2(sw)
+	s.writeLevel3(sw)
 	sw.message(sectionEnd, &control.EndSection{Sections: sw.Count()})
 	return sw.result()
 }

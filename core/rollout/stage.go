@@ -9,8 +9,8 @@ import (
 
 // Bounds of stages and bindings; see those of versions.
 const (
-	MaxParts    = 8 // of a stage
-	MaxParams   = 64
+	MaxParts    = 8  // of a stage
+	MaxParams   = 64 // of a part, and twice as many of a stage
 	MaxBindings = 256
 	MaxPrevious = 8 // stages that a binding can go back to
 	MaxModel    = 512
@@ -98,8 +98,12 @@ func (s Stage) validate(k Kind) error {
 	case n > 1 && k == Autoscaler:
 		return fmt.Errorf("%w: %d autoscalers for the same pools: their answers cannot be added up; bind one", ErrInvalid, n)
 	}
+	params := 0
 	for i := range s.Parts {
 		p := &s.Parts[i]
+		if params += len(p.Params); params > 2*MaxParams {
+			return fmt.Errorf("%w: a stage of %d parameters; all its policies together may have %d", ErrInvalid, params, 2*MaxParams)
+		}
 		if err := p.validate(); err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package rollout
 import (
 	"encoding/binary"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -21,9 +22,10 @@ const (
 // State is what the versions of one policy have written, under the policy's name.
 // It is immutable; nil is empty.
 type State struct {
-	rows  table.Table[[]byte]
+	rows  table.Table[held]
 	index uint64
 	bytes int
+	sum   uint64 // of all rows' sums
 }
 
 // Get returns the value under a key, and whether there is one. Do not modify it.
@@ -31,15 +33,37 @@ func (s *State) Get(key string) (value []byte, ok bool) {
 	if s == nil {
 		return nil, false
 	}
-	return s.rows.Get(key)
+	h, ok := s.rows.Get(key)
+	return h.value, ok
 }
 
-// Rows lists the values by key. Do not modify them.
-func (s *State) Rows() []table.Row[[]byte] {
+// All goes through the values by key. Do not modify them.
+func (s *State) All() iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
+		for _, row := range s.all() {
+			if !yield(row.Key, row.Value.value) {
+				return
+			}
+		}
+	}
+}
+
+func (s *State) all() []table.Row[held] {
 	if s == nil {
 		return nil
 	}
 	return s.rows.Rows()
+}
+
+// Len is the number of keys.
+func (s *State) Len() int { return len(s.all()) }
+
+// Sum is a checksum of all keys and values, to compare nodes by.
+func (s *State) Sum() uint64 {
+	if s == nil {
+		return 0
+	}
+	return s.sum
 }
 
 // Index is the Raft index of the last write.
@@ -157,32 +181,28 @@ func (s *State) after(writes []Write) *State {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return strings.Compare(writes[a].Key, writes[b].Key) })
-	next, rows := &State{}, s.Rows()
-	keep := func(key string, value []byte) {
-		next.rows, _ = next.rows.Append(key, value) // keys come in order
-		next.bytes += len(key) + len(value)
-	}
+	next, rows := &State{}, s.all()
 	for len(order) > 0 {
 		key := writes[order[0]].Key
 		for len(rows) > 0 && rows[0].Key < key {
-			keep(rows[0].Key, rows[0].Value)
+			next.add(rows[0].Key, rows[0].Value)
 			rows = rows[1:]
 		}
 		var value []byte
 		there := len(rows) > 0 && rows[0].Key == key
 		if there {
-			value, rows = rows[0].Value, rows[1:]
+			value, rows = rows[0].Value.value, rows[1:]
 		}
 		for len(order) > 0 && writes[order[0]].Key == key {
 			value, there = writes[order[0]].on(value)
 			order = order[1:]
 		}
 		if there {
-			keep(key, value)
+			next.add(key, newValue(key, value))
 		}
 	}
 	for _, row := range rows {
-		keep(row.Key, row.Value)
+		next.add(row.Key, row.Value)
 	}
 	return next
 }

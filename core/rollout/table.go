@@ -192,8 +192,8 @@ func (t *Table) withoutVersion(d Digest, index uint64) table.Table[*Binding] {
 func (t *Table) Quarantine(d Digest, reason string, index uint64) (*Table, error) {
 	v, ok := t.Version(d)
 	switch {
-	case reason == "" || len(reason) > maxReason:
-		return t, fmt.Errorf("%w: a quarantine needs a reason of up to %d bytes", ErrInvalid, maxReason)
+	case reason == "" || len(reason) > MaxReason:
+		return t, fmt.Errorf("%w: a quarantine needs a reason of up to %d bytes", ErrInvalid, MaxReason)
 	case !ok:
 		return t, fmt.Errorf("%w: no version has digest %s", ErrUnknown, d.Short())
 	case v.Quarantined > 0:

@@ -15,7 +15,7 @@ const (
 	MaxReport   = 16 << 10  // bytes of a version's report
 	MaxName     = 63        // bytes of a policy's name
 	MaxRelease  = 64        // bytes of an author's version
-	maxReason   = 512       // bytes of a reason for quarantine
+	MaxReason   = 512       // bytes of a reason for quarantine
 	maxSigner   = 256       // bytes
 	maxTime     = 1<<53 - 1 // milliseconds
 )

@@ -1217,6 +1217,206 @@ func (x *ChangeResponse) GetClusterId() string {
 	return ""
 }
 
+type FetchBlobRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Digest        []byte                 `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"` // SHA-256 of the whole
+	Offset        int64                  `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FetchBlobRequest) Reset() {
+	*x = FetchBlobRequest{}
+	mi := &file_raftstore_peer_peer_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FetchBlobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FetchBlobRequest) ProtoMessage() {}
+
+func (x *FetchBlobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_raftstore_peer_peer_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FetchBlobRequest.ProtoReflect.Descriptor instead.
+func (*FetchBlobRequest) Descriptor() ([]byte, []int) {
+	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *FetchBlobRequest) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+func (x *FetchBlobRequest) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+type FetchBlobResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Size          int64                  `protobuf:"varint,1,opt,name=size,proto3" json:"size,omitempty"` // of the whole
+	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`  // from the offset, as much as the node likes to give, and at least a byte
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FetchBlobResponse) Reset() {
+	*x = FetchBlobResponse{}
+	mi := &file_raftstore_peer_peer_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FetchBlobResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FetchBlobResponse) ProtoMessage() {}
+
+func (x *FetchBlobResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_raftstore_peer_peer_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FetchBlobResponse.ProtoReflect.Descriptor instead.
+func (*FetchBlobResponse) Descriptor() ([]byte, []int) {
+	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *FetchBlobResponse) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *FetchBlobResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type HoldBlobRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Digest        []byte                 `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
+	Size          int64                  `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
+	Addr          string                 `protobuf:"bytes,3,opt,name=addr,proto3" json:"addr,omitempty"` // where the caller's port is
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldBlobRequest) Reset() {
+	*x = HoldBlobRequest{}
+	mi := &file_raftstore_peer_peer_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldBlobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldBlobRequest) ProtoMessage() {}
+
+func (x *HoldBlobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_raftstore_peer_peer_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldBlobRequest.ProtoReflect.Descriptor instead.
+func (*HoldBlobRequest) Descriptor() ([]byte, []int) {
+	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *HoldBlobRequest) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+func (x *HoldBlobRequest) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *HoldBlobRequest) GetAddr() string {
+	if x != nil {
+		return x.Addr
+	}
+	return ""
+}
+
+type HoldBlobResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldBlobResponse) Reset() {
+	*x = HoldBlobResponse{}
+	mi := &file_raftstore_peer_peer_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldBlobResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldBlobResponse) ProtoMessage() {}
+
+func (x *HoldBlobResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_raftstore_peer_peer_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldBlobResponse.ProtoReflect.Descriptor instead.
+func (*HoldBlobResponse) Descriptor() ([]byte, []int) {
+	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{20}
+}
+
 var File_raftstore_peer_peer_proto protoreflect.FileDescriptor
 
 const file_raftstore_peer_peer_proto_rawDesc = "" +
@@ -1297,7 +1497,18 @@ const file_raftstore_peer_peer_proto_rawDesc = "" +
 	"\averdict\x18\x01 \x01(\x0e2\x1b.yardmaster.peer.v1.VerdictR\averdict\x12\x16\n" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x03 \x01(\tR\tclusterId*@\n" +
+	"cluster_id\x18\x03 \x01(\tR\tclusterId\"B\n" +
+	"\x10FetchBlobRequest\x12\x16\n" +
+	"\x06digest\x18\x01 \x01(\fR\x06digest\x12\x16\n" +
+	"\x06offset\x18\x02 \x01(\x03R\x06offset\";\n" +
+	"\x11FetchBlobResponse\x12\x12\n" +
+	"\x04size\x18\x01 \x01(\x03R\x04size\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"Q\n" +
+	"\x0fHoldBlobRequest\x12\x16\n" +
+	"\x06digest\x18\x01 \x01(\fR\x06digest\x12\x12\n" +
+	"\x04size\x18\x02 \x01(\x03R\x04size\x12\x12\n" +
+	"\x04addr\x18\x03 \x01(\tR\x04addr\"\x12\n" +
+	"\x10HoldBlobResponse*@\n" +
 	"\x05Group\x12\x15\n" +
 	"\x11GROUP_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -1311,14 +1522,16 @@ const file_raftstore_peer_peer_proto_rawDesc = "" +
 	"\x0fVERDICT_REFUSED\x10\x04\x12\x15\n" +
 	"\x11VERDICT_AMBIGUOUS\x10\x05\x12\x1a\n" +
 	"\x16VERDICT_UNKNOWN_MEMBER\x10\x06\x12\x15\n" +
-	"\x11VERDICT_HALF_DONE\x10\a2\xf2\x03\n" +
+	"\x11VERDICT_HALF_DONE\x10\a2\xa3\x05\n" +
 	"\x04Peer\x12L\n" +
 	"\x05Hello\x12 .yardmaster.peer.v1.HelloRequest\x1a!.yardmaster.peer.v1.HelloResponse\x12L\n" +
 	"\x05Found\x12 .yardmaster.peer.v1.FoundRequest\x1a!.yardmaster.peer.v1.FoundResponse\x12R\n" +
 	"\aPropose\x12\".yardmaster.peer.v1.ProposeRequest\x1a#.yardmaster.peer.v1.ProposeResponse\x12X\n" +
 	"\tReadIndex\x12$.yardmaster.peer.v1.ReadIndexRequest\x1a%.yardmaster.peer.v1.ReadIndexResponse\x12O\n" +
 	"\x06Status\x12!.yardmaster.peer.v1.StatusRequest\x1a\".yardmaster.peer.v1.StatusResponse\x12O\n" +
-	"\x06Change\x12!.yardmaster.peer.v1.ChangeRequest\x1a\".yardmaster.peer.v1.ChangeResponseB1Z/github.com/yardmaster/yardmaster/raftstore/peerb\x06proto3"
+	"\x06Change\x12!.yardmaster.peer.v1.ChangeRequest\x1a\".yardmaster.peer.v1.ChangeResponse\x12X\n" +
+	"\tFetchBlob\x12$.yardmaster.peer.v1.FetchBlobRequest\x1a%.yardmaster.peer.v1.FetchBlobResponse\x12U\n" +
+	"\bHoldBlob\x12#.yardmaster.peer.v1.HoldBlobRequest\x1a$.yardmaster.peer.v1.HoldBlobResponseB1Z/github.com/yardmaster/yardmaster/raftstore/peerb\x06proto3"
 
 var (
 	file_raftstore_peer_peer_proto_rawDescOnce sync.Once
@@ -1333,7 +1546,7 @@ func file_raftstore_peer_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_raftstore_peer_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_raftstore_peer_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_raftstore_peer_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_raftstore_peer_peer_proto_goTypes = []any{
 	(Group)(0),                // 0: yardmaster.peer.v1.Group
 	(Verdict)(0),              // 1: yardmaster.peer.v1.Verdict
@@ -1354,6 +1567,10 @@ var file_raftstore_peer_peer_proto_goTypes = []any{
 	(*Member)(nil),            // 16: yardmaster.peer.v1.Member
 	(*Transfer)(nil),          // 17: yardmaster.peer.v1.Transfer
 	(*ChangeResponse)(nil),    // 18: yardmaster.peer.v1.ChangeResponse
+	(*FetchBlobRequest)(nil),  // 19: yardmaster.peer.v1.FetchBlobRequest
+	(*FetchBlobResponse)(nil), // 20: yardmaster.peer.v1.FetchBlobResponse
+	(*HoldBlobRequest)(nil),   // 21: yardmaster.peer.v1.HoldBlobRequest
+	(*HoldBlobResponse)(nil),  // 22: yardmaster.peer.v1.HoldBlobResponse
 }
 var file_raftstore_peer_peer_proto_depIdxs = []int32{
 	3,  // 0: yardmaster.peer.v1.Node.recovered_from:type_name -> yardmaster.peer.v1.Recovered
@@ -1376,14 +1593,18 @@ var file_raftstore_peer_peer_proto_depIdxs = []int32{
 	11, // 17: yardmaster.peer.v1.Peer.ReadIndex:input_type -> yardmaster.peer.v1.ReadIndexRequest
 	13, // 18: yardmaster.peer.v1.Peer.Status:input_type -> yardmaster.peer.v1.StatusRequest
 	15, // 19: yardmaster.peer.v1.Peer.Change:input_type -> yardmaster.peer.v1.ChangeRequest
-	5,  // 20: yardmaster.peer.v1.Peer.Hello:output_type -> yardmaster.peer.v1.HelloResponse
-	8,  // 21: yardmaster.peer.v1.Peer.Found:output_type -> yardmaster.peer.v1.FoundResponse
-	10, // 22: yardmaster.peer.v1.Peer.Propose:output_type -> yardmaster.peer.v1.ProposeResponse
-	12, // 23: yardmaster.peer.v1.Peer.ReadIndex:output_type -> yardmaster.peer.v1.ReadIndexResponse
-	14, // 24: yardmaster.peer.v1.Peer.Status:output_type -> yardmaster.peer.v1.StatusResponse
-	18, // 25: yardmaster.peer.v1.Peer.Change:output_type -> yardmaster.peer.v1.ChangeResponse
-	20, // [20:26] is the sub-list for method output_type
-	14, // [14:20] is the sub-list for method input_type
+	19, // 20: yardmaster.peer.v1.Peer.FetchBlob:input_type -> yardmaster.peer.v1.FetchBlobRequest
+	21, // 21: yardmaster.peer.v1.Peer.HoldBlob:input_type -> yardmaster.peer.v1.HoldBlobRequest
+	5,  // 22: yardmaster.peer.v1.Peer.Hello:output_type -> yardmaster.peer.v1.HelloResponse
+	8,  // 23: yardmaster.peer.v1.Peer.Found:output_type -> yardmaster.peer.v1.FoundResponse
+	10, // 24: yardmaster.peer.v1.Peer.Propose:output_type -> yardmaster.peer.v1.ProposeResponse
+	12, // 25: yardmaster.peer.v1.Peer.ReadIndex:output_type -> yardmaster.peer.v1.ReadIndexResponse
+	14, // 26: yardmaster.peer.v1.Peer.Status:output_type -> yardmaster.peer.v1.StatusResponse
+	18, // 27: yardmaster.peer.v1.Peer.Change:output_type -> yardmaster.peer.v1.ChangeResponse
+	20, // 28: yardmaster.peer.v1.Peer.FetchBlob:output_type -> yardmaster.peer.v1.FetchBlobResponse
+	22, // 29: yardmaster.peer.v1.Peer.HoldBlob:output_type -> yardmaster.peer.v1.HoldBlobResponse
+	22, // [22:30] is the sub-list for method output_type
+	14, // [14:22] is the sub-list for method input_type
 	14, // [14:14] is the sub-list for extension type_name
 	14, // [14:14] is the sub-list for extension extendee
 	0,  // [0:14] is the sub-list for field type_name
@@ -1406,7 +1627,7 @@ func file_raftstore_peer_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_raftstore_peer_peer_proto_rawDesc), len(file_raftstore_peer_peer_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   17,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

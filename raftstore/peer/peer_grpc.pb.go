@@ -27,6 +27,8 @@ const (
 	Peer_ReadIndex_FullMethodName = "/yardmaster.peer.v1.Peer/ReadIndex"
 	Peer_Status_FullMethodName    = "/yardmaster.peer.v1.Peer/Status"
 	Peer_Change_FullMethodName    = "/yardmaster.peer.v1.Peer/Change"
+	Peer_FetchBlob_FullMethodName = "/yardmaster.peer.v1.Peer/FetchBlob"
+	Peer_HoldBlob_FullMethodName  = "/yardmaster.peer.v1.Peer/HoldBlob"
 )
 
 // PeerClient is the client API for Peer service.
@@ -51,6 +53,11 @@ type PeerClient interface {
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error)
 	// Change changes the members or the leadership. It is not handed on.
 	Change(ctx context.Context, in *ChangeRequest, opts ...grpc.CallOption) (*ChangeResponse, error)
+	// FetchBlob is a piece of a blob that the node holds. NOT_FOUND if it does not.
+	FetchBlob(ctx context.Context, in *FetchBlobRequest, opts ...grpc.CallOption) (*FetchBlobResponse, error)
+	// HoldBlob has the node fetch a blob from the caller, and is answered once the
+	// bytes are as durable as the node's log.
+	HoldBlob(ctx context.Context, in *HoldBlobRequest, opts ...grpc.CallOption) (*HoldBlobResponse, error)
 }
 
 type peerClient struct {
@@ -121,6 +128,26 @@ func (c *peerClient) Change(ctx context.Context, in *ChangeRequest, opts ...grpc
 	return out, nil
 }
 
+func (c *peerClient) FetchBlob(ctx context.Context, in *FetchBlobRequest, opts ...grpc.CallOption) (*FetchBlobResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FetchBlobResponse)
+	err := c.cc.Invoke(ctx, Peer_FetchBlob_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *peerClient) HoldBlob(ctx context.Context, in *HoldBlobRequest, opts ...grpc.CallOption) (*HoldBlobResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(HoldBlobResponse)
+	err := c.cc.Invoke(ctx, Peer_HoldBlob_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
@@ -143,6 +170,11 @@ type PeerServer interface {
 	Status(context.Context, *StatusRequest) (*StatusResponse, error)
 	// Change changes the members or the leadership. It is not handed on.
 	Change(context.Context, *ChangeRequest) (*ChangeResponse, error)
+	// FetchBlob is a piece of a blob that the node holds. NOT_FOUND if it does not.
+	FetchBlob(context.Context, *FetchBlobRequest) (*FetchBlobResponse, error)
+	// HoldBlob has the node fetch a blob from the caller, and is answered once the
+	// bytes are as durable as the node's log.
+	HoldBlob(context.Context, *HoldBlobRequest) (*HoldBlobResponse, error)
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -170,6 +202,12 @@ func (UnimplementedPeerServer) Status(context.Context, *StatusRequest) (*StatusR
 }
 func (UnimplementedPeerServer) Change(context.Context, *ChangeRequest) (*ChangeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Change not implemented")
+}
+func (UnimplementedPeerServer) FetchBlob(context.Context, *FetchBlobRequest) (*FetchBlobResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method FetchBlob not implemented")
+}
+func (UnimplementedPeerServer) HoldBlob(context.Context, *HoldBlobRequest) (*HoldBlobResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method HoldBlob not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -300,6 +338,42 @@ func _Peer_Change_Handler(srv interface{}, ctx context.Context, dec func(interfa
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peer_FetchBlob_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FetchBlobRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).FetchBlob(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_FetchBlob_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).FetchBlob(ctx, req.(*FetchBlobRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Peer_HoldBlob_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(HoldBlobRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).HoldBlob(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_HoldBlob_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).HoldBlob(ctx, req.(*HoldBlobRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -330,6 +404,14 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Change",
 			Handler:    _Peer_Change_Handler,
+		},
+		{
+			MethodName: "FetchBlob",
+			Handler:    _Peer_FetchBlob_Handler,
+		},
+		{
+			MethodName: "HoldBlob",
+			Handler:    _Peer_HoldBlob_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -1010,6 +1010,794 @@ func (x *DropMemberBody) GetIncarnation() string {
 	return ""
 }
 
+// PolicyVersion is an uploaded policy: the body of put, and in snapshots.
+type PolicyVersion struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Policy        string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	Release       string                 `protobuf:"bytes,2,opt,name=release,proto3" json:"release,omitempty"`
+	Kind          string                 `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
+	Digest        []byte                 `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"` // SHA-256 of the module
+	Size          int64                  `protobuf:"varint,5,opt,name=size,proto3" json:"size,omitempty"`    // bytes of the module
+	Signer        string                 `protobuf:"bytes,6,opt,name=signer,proto3" json:"signer,omitempty"`
+	Report        string                 `protobuf:"bytes,7,opt,name=report,proto3" json:"report,omitempty"`             // JSON
+	Created       int64                  `protobuf:"varint,8,opt,name=created,proto3" json:"created,omitempty"`          // Unix milliseconds
+	Index         uint64                 `protobuf:"varint,9,opt,name=index,proto3" json:"index,omitempty"`              // of the upload; 0 in an entry
+	Quarantined   uint64                 `protobuf:"varint,10,opt,name=quarantined,proto3" json:"quarantined,omitempty"` // index; 0 in an entry
+	Reason        string                 `protobuf:"bytes,11,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyVersion) Reset() {
+	*x = PolicyVersion{}
+	mi := &file_core_wire_control_control_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyVersion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyVersion) ProtoMessage() {}
+
+func (x *PolicyVersion) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyVersion.ProtoReflect.Descriptor instead.
+func (*PolicyVersion) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *PolicyVersion) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *PolicyVersion) GetRelease() string {
+	if x != nil {
+		return x.Release
+	}
+	return ""
+}
+
+func (x *PolicyVersion) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *PolicyVersion) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+func (x *PolicyVersion) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *PolicyVersion) GetSigner() string {
+	if x != nil {
+		return x.Signer
+	}
+	return ""
+}
+
+func (x *PolicyVersion) GetReport() string {
+	if x != nil {
+		return x.Report
+	}
+	return ""
+}
+
+func (x *PolicyVersion) GetCreated() int64 {
+	if x != nil {
+		return x.Created
+	}
+	return 0
+}
+
+func (x *PolicyVersion) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *PolicyVersion) GetQuarantined() uint64 {
+	if x != nil {
+		return x.Quarantined
+	}
+	return 0
+}
+
+func (x *PolicyVersion) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// DeletePolicyBody removes a version.
+type DeletePolicyBody struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Digest        []byte                 `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeletePolicyBody) Reset() {
+	*x = DeletePolicyBody{}
+	mi := &file_core_wire_control_control_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeletePolicyBody) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeletePolicyBody) ProtoMessage() {}
+
+func (x *DeletePolicyBody) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeletePolicyBody.ProtoReflect.Descriptor instead.
+func (*DeletePolicyBody) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *DeletePolicyBody) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+// QuarantinePolicyBody takes a version out of service.
+type QuarantinePolicyBody struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Digest        []byte                 `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuarantinePolicyBody) Reset() {
+	*x = QuarantinePolicyBody{}
+	mi := &file_core_wire_control_control_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuarantinePolicyBody) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuarantinePolicyBody) ProtoMessage() {}
+
+func (x *QuarantinePolicyBody) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuarantinePolicyBody.ProtoReflect.Descriptor instead.
+func (*QuarantinePolicyBody) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *QuarantinePolicyBody) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+func (x *QuarantinePolicyBody) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// PolicyStage is policies that decide together.
+type PolicyStage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Parts         []*PolicyPart          `protobuf:"bytes,1,rep,name=parts,proto3" json:"parts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyStage) Reset() {
+	*x = PolicyStage{}
+	mi := &file_core_wire_control_control_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyStage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyStage) ProtoMessage() {}
+
+func (x *PolicyStage) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyStage.ProtoReflect.Descriptor instead.
+func (*PolicyStage) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *PolicyStage) GetParts() []*PolicyPart {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
+// PolicyPart is one policy of a stage.
+type PolicyPart struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Policy        string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	Digest        []byte                 `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"` // empty: built in
+	Weight        float64                `protobuf:"fixed64,3,opt,name=weight,proto3" json:"weight,omitempty"`
+	Params        []*PolicyParam         `protobuf:"bytes,4,rep,name=params,proto3" json:"params,omitempty"` // ordered by name
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyPart) Reset() {
+	*x = PolicyPart{}
+	mi := &file_core_wire_control_control_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyPart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyPart) ProtoMessage() {}
+
+func (x *PolicyPart) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyPart.ProtoReflect.Descriptor instead.
+func (*PolicyPart) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *PolicyPart) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *PolicyPart) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+func (x *PolicyPart) GetWeight() float64 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
+func (x *PolicyPart) GetParams() []*PolicyParam {
+	if x != nil {
+		return x.Params
+	}
+	return nil
+}
+
+// PolicyParam is one parameter's value.
+type PolicyParam struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Value         float64                `protobuf:"fixed64,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyParam) Reset() {
+	*x = PolicyParam{}
+	mi := &file_core_wire_control_control_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyParam) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyParam) ProtoMessage() {}
+
+func (x *PolicyParam) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyParam.ProtoReflect.Descriptor instead.
+func (*PolicyParam) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *PolicyParam) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PolicyParam) GetValue() float64 {
+	if x != nil {
+		return x.Value
+	}
+	return 0
+}
+
+// ChangeBindingBody is one verb on one binding.
+type ChangeBindingBody struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Model         string                 `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"` // empty: all
+	Verb          uint32                 `protobuf:"varint,3,opt,name=verb,proto3" json:"verb,omitempty"`
+	Stage         *PolicyStage           `protobuf:"bytes,4,opt,name=stage,proto3" json:"stage,omitempty"`
+	Share         float64                `protobuf:"fixed64,5,opt,name=share,proto3" json:"share,omitempty"`
+	IfIndex       *uint64                `protobuf:"varint,6,opt,name=if_index,json=ifIndex,proto3,oneof" json:"if_index,omitempty"` // absent: whatever it is; 0: only if there is none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeBindingBody) Reset() {
+	*x = ChangeBindingBody{}
+	mi := &file_core_wire_control_control_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeBindingBody) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeBindingBody) ProtoMessage() {}
+
+func (x *ChangeBindingBody) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeBindingBody.ProtoReflect.Descriptor instead.
+func (*ChangeBindingBody) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ChangeBindingBody) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *ChangeBindingBody) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *ChangeBindingBody) GetVerb() uint32 {
+	if x != nil {
+		return x.Verb
+	}
+	return 0
+}
+
+func (x *ChangeBindingBody) GetStage() *PolicyStage {
+	if x != nil {
+		return x.Stage
+	}
+	return nil
+}
+
+func (x *ChangeBindingBody) GetShare() float64 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
+func (x *ChangeBindingBody) GetIfIndex() uint64 {
+	if x != nil && x.IfIndex != nil {
+		return *x.IfIndex
+	}
+	return 0
+}
+
+// WritePolicyStateBody is a batch of writes to a policy's state.
+type WritePolicyStateBody struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Policy        string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	Writes        []*PolicyStateWrite    `protobuf:"bytes,2,rep,name=writes,proto3" json:"writes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WritePolicyStateBody) Reset() {
+	*x = WritePolicyStateBody{}
+	mi := &file_core_wire_control_control_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WritePolicyStateBody) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WritePolicyStateBody) ProtoMessage() {}
+
+func (x *WritePolicyStateBody) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WritePolicyStateBody.ProtoReflect.Descriptor instead.
+func (*WritePolicyStateBody) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *WritePolicyStateBody) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *WritePolicyStateBody) GetWrites() []*PolicyStateWrite {
+	if x != nil {
+		return x.Writes
+	}
+	return nil
+}
+
+// PolicyStateWrite is one of them.
+type PolicyStateWrite struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Op            uint32                 `protobuf:"varint,1,opt,name=op,proto3" json:"op,omitempty"` // 1 set, 2 add, 3 delete
+	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Value         []byte                 `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"`
+	Delta         int64                  `protobuf:"zigzag64,4,opt,name=delta,proto3" json:"delta,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyStateWrite) Reset() {
+	*x = PolicyStateWrite{}
+	mi := &file_core_wire_control_control_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyStateWrite) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyStateWrite) ProtoMessage() {}
+
+func (x *PolicyStateWrite) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyStateWrite.ProtoReflect.Descriptor instead.
+func (*PolicyStateWrite) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *PolicyStateWrite) GetOp() uint32 {
+	if x != nil {
+		return x.Op
+	}
+	return 0
+}
+
+func (x *PolicyStateWrite) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *PolicyStateWrite) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+func (x *PolicyStateWrite) GetDelta() int64 {
+	if x != nil {
+		return x.Delta
+	}
+	return 0
+}
+
+// ScalePlan is how many workers each pool is to have.
+type ScalePlan struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pools         []*ScalePool           `protobuf:"bytes,1,rep,name=pools,proto3" json:"pools,omitempty"` // ordered by model and role
+	Budget        uint32                 `protobuf:"varint,2,opt,name=budget,proto3" json:"budget,omitempty"`
+	Policy        string                 `protobuf:"bytes,3,opt,name=policy,proto3" json:"policy,omitempty"`
+	At            int64                  `protobuf:"varint,4,opt,name=at,proto3" json:"at,omitempty"` // Unix milliseconds
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScalePlan) Reset() {
+	*x = ScalePlan{}
+	mi := &file_core_wire_control_control_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScalePlan) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScalePlan) ProtoMessage() {}
+
+func (x *ScalePlan) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScalePlan.ProtoReflect.Descriptor instead.
+func (*ScalePlan) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ScalePlan) GetPools() []*ScalePool {
+	if x != nil {
+		return x.Pools
+	}
+	return nil
+}
+
+func (x *ScalePlan) GetBudget() uint32 {
+	if x != nil {
+		return x.Budget
+	}
+	return 0
+}
+
+func (x *ScalePlan) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *ScalePlan) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+// ScalePool is one pool's part of a plan.
+type ScalePool struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Model         string                 `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	Role          uint32                 `protobuf:"varint,2,opt,name=role,proto3" json:"role,omitempty"` // set of phases: 1 prefill, 2 decode
+	Desired       uint32                 `protobuf:"varint,3,opt,name=desired,proto3" json:"desired,omitempty"`
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScalePool) Reset() {
+	*x = ScalePool{}
+	mi := &file_core_wire_control_control_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScalePool) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScalePool) ProtoMessage() {}
+
+func (x *ScalePool) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScalePool.ProtoReflect.Descriptor instead.
+func (*ScalePool) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ScalePool) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *ScalePool) GetRole() uint32 {
+	if x != nil {
+		return x.Role
+	}
+	return 0
+}
+
+func (x *ScalePool) GetDesired() uint32 {
+	if x != nil {
+		return x.Desired
+	}
+	return 0
+}
+
+func (x *ScalePool) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// SetScalePlanBody replaces the plan.
+type SetScalePlanBody struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Plan          *ScalePlan             `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`
+	IfIndex       *uint64                `protobuf:"varint,2,opt,name=if_index,json=ifIndex,proto3,oneof" json:"if_index,omitempty"` // absent: whatever the plan's index; 0: only if there is none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetScalePlanBody) Reset() {
+	*x = SetScalePlanBody{}
+	mi := &file_core_wire_control_control_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetScalePlanBody) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetScalePlanBody) ProtoMessage() {}
+
+func (x *SetScalePlanBody) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetScalePlanBody.ProtoReflect.Descriptor instead.
+func (*SetScalePlanBody) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *SetScalePlanBody) GetPlan() *ScalePlan {
+	if x != nil {
+		return x.Plan
+	}
+	return nil
+}
+
+func (x *SetScalePlanBody) GetIfIndex() uint64 {
+	if x != nil && x.IfIndex != nil {
+		return *x.IfIndex
+	}
+	return 0
+}
+
 // CommandResult is what an applied command got.
 type CommandResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1025,7 +1813,7 @@ type CommandResult struct {
 
 func (x *CommandResult) Reset() {
 	*x = CommandResult{}
-	mi := &file_core_wire_control_control_proto_msgTypes[15]
+	mi := &file_core_wire_control_control_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1037,7 +1825,7 @@ func (x *CommandResult) String() string {
 func (*CommandResult) ProtoMessage() {}
 
 func (x *CommandResult) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[15]
+	mi := &file_core_wire_control_control_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1050,7 +1838,7 @@ func (x *CommandResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandResult.ProtoReflect.Descriptor instead.
 func (*CommandResult) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{15}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CommandResult) GetIndex() uint64 {
@@ -1108,7 +1896,7 @@ type HeadSection struct {
 
 func (x *HeadSection) Reset() {
 	*x = HeadSection{}
-	mi := &file_core_wire_control_control_proto_msgTypes[16]
+	mi := &file_core_wire_control_control_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1120,7 +1908,7 @@ func (x *HeadSection) String() string {
 func (*HeadSection) ProtoMessage() {}
 
 func (x *HeadSection) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[16]
+	mi := &file_core_wire_control_control_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1133,7 +1921,7 @@ func (x *HeadSection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeadSection.ProtoReflect.Descriptor instead.
 func (*HeadSection) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{16}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *HeadSection) GetClusterId() string {
@@ -1174,7 +1962,7 @@ type WorkersSection struct {
 
 func (x *WorkersSection) Reset() {
 	*x = WorkersSection{}
-	mi := &file_core_wire_control_control_proto_msgTypes[17]
+	mi := &file_core_wire_control_control_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1186,7 +1974,7 @@ func (x *WorkersSection) String() string {
 func (*WorkersSection) ProtoMessage() {}
 
 func (x *WorkersSection) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[17]
+	mi := &file_core_wire_control_control_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1199,7 +1987,7 @@ func (x *WorkersSection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersSection.ProtoReflect.Descriptor instead.
 func (*WorkersSection) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{17}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WorkersSection) GetWorkers() []*Worker {
@@ -1219,7 +2007,7 @@ type WindowSection struct {
 
 func (x *WindowSection) Reset() {
 	*x = WindowSection{}
-	mi := &file_core_wire_control_control_proto_msgTypes[18]
+	mi := &file_core_wire_control_control_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1231,7 +2019,7 @@ func (x *WindowSection) String() string {
 func (*WindowSection) ProtoMessage() {}
 
 func (x *WindowSection) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[18]
+	mi := &file_core_wire_control_control_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1244,7 +2032,7 @@ func (x *WindowSection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WindowSection.ProtoReflect.Descriptor instead.
 func (*WindowSection) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{18}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WindowSection) GetRequests() []*RememberedRequest {
@@ -1270,7 +2058,7 @@ type RememberedRequest struct {
 
 func (x *RememberedRequest) Reset() {
 	*x = RememberedRequest{}
-	mi := &file_core_wire_control_control_proto_msgTypes[19]
+	mi := &file_core_wire_control_control_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1282,7 +2070,7 @@ func (x *RememberedRequest) String() string {
 func (*RememberedRequest) ProtoMessage() {}
 
 func (x *RememberedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[19]
+	mi := &file_core_wire_control_control_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1295,7 +2083,7 @@ func (x *RememberedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RememberedRequest.ProtoReflect.Descriptor instead.
 func (*RememberedRequest) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{19}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RememberedRequest) GetId() []byte {
@@ -1357,7 +2145,7 @@ type RegistersSection struct {
 
 func (x *RegistersSection) Reset() {
 	*x = RegistersSection{}
-	mi := &file_core_wire_control_control_proto_msgTypes[20]
+	mi := &file_core_wire_control_control_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1369,7 +2157,7 @@ func (x *RegistersSection) String() string {
 func (*RegistersSection) ProtoMessage() {}
 
 func (x *RegistersSection) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[20]
+	mi := &file_core_wire_control_control_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1382,7 +2170,7 @@ func (x *RegistersSection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegistersSection.ProtoReflect.Descriptor instead.
 func (*RegistersSection) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{20}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RegistersSection) GetRegisters() []*Register {
@@ -1404,7 +2192,7 @@ type Register struct {
 
 func (x *Register) Reset() {
 	*x = Register{}
-	mi := &file_core_wire_control_control_proto_msgTypes[21]
+	mi := &file_core_wire_control_control_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1416,7 +2204,7 @@ func (x *Register) String() string {
 func (*Register) ProtoMessage() {}
 
 func (x *Register) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[21]
+	mi := &file_core_wire_control_control_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1429,7 +2217,7 @@ func (x *Register) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Register.ProtoReflect.Descriptor instead.
 func (*Register) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{21}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Register) GetKey() string {
@@ -1464,7 +2252,7 @@ type QuotasSection struct {
 
 func (x *QuotasSection) Reset() {
 	*x = QuotasSection{}
-	mi := &file_core_wire_control_control_proto_msgTypes[22]
+	mi := &file_core_wire_control_control_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1476,7 +2264,7 @@ func (x *QuotasSection) String() string {
 func (*QuotasSection) ProtoMessage() {}
 
 func (x *QuotasSection) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[22]
+	mi := &file_core_wire_control_control_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1489,7 +2277,7 @@ func (x *QuotasSection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuotasSection.ProtoReflect.Descriptor instead.
 func (*QuotasSection) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{22}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *QuotasSection) GetTenants() []*TenantQuota {
@@ -1512,7 +2300,7 @@ type TenantQuota struct {
 
 func (x *TenantQuota) Reset() {
 	*x = TenantQuota{}
-	mi := &file_core_wire_control_control_proto_msgTypes[23]
+	mi := &file_core_wire_control_control_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1524,7 +2312,7 @@ func (x *TenantQuota) String() string {
 func (*TenantQuota) ProtoMessage() {}
 
 func (x *TenantQuota) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[23]
+	mi := &file_core_wire_control_control_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1537,7 +2325,7 @@ func (x *TenantQuota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantQuota.ProtoReflect.Descriptor instead.
 func (*TenantQuota) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{23}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TenantQuota) GetTenant() string {
@@ -1579,7 +2367,7 @@ type QuotaGrant struct {
 
 func (x *QuotaGrant) Reset() {
 	*x = QuotaGrant{}
-	mi := &file_core_wire_control_control_proto_msgTypes[24]
+	mi := &file_core_wire_control_control_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1591,7 +2379,7 @@ func (x *QuotaGrant) String() string {
 func (*QuotaGrant) ProtoMessage() {}
 
 func (x *QuotaGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[24]
+	mi := &file_core_wire_control_control_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1604,7 +2392,7 @@ func (x *QuotaGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuotaGrant.ProtoReflect.Descriptor instead.
 func (*QuotaGrant) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{24}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *QuotaGrant) GetHolder() string {
@@ -1631,7 +2419,7 @@ type MembersSection struct {
 
 func (x *MembersSection) Reset() {
 	*x = MembersSection{}
-	mi := &file_core_wire_control_control_proto_msgTypes[25]
+	mi := &file_core_wire_control_control_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1643,7 +2431,7 @@ func (x *MembersSection) String() string {
 func (*MembersSection) ProtoMessage() {}
 
 func (x *MembersSection) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[25]
+	mi := &file_core_wire_control_control_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1656,7 +2444,7 @@ func (x *MembersSection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MembersSection.ProtoReflect.Descriptor instead.
 func (*MembersSection) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{25}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *MembersSection) GetMembers() []*Member {
@@ -1664,6 +2452,382 @@ func (x *MembersSection) GetMembers() []*Member {
 		return x.Members
 	}
 	return nil
+}
+
+// PoliciesSection holds a run of versions, ordered by digest across sections.
+type PoliciesSection struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Versions      []*PolicyVersion       `protobuf:"bytes,1,rep,name=versions,proto3" json:"versions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoliciesSection) Reset() {
+	*x = PoliciesSection{}
+	mi := &file_core_wire_control_control_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoliciesSection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoliciesSection) ProtoMessage() {}
+
+func (x *PoliciesSection) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoliciesSection.ProtoReflect.Descriptor instead.
+func (*PoliciesSection) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *PoliciesSection) GetVersions() []*PolicyVersion {
+	if x != nil {
+		return x.Versions
+	}
+	return nil
+}
+
+// BindingsSection holds a run of bindings, ordered by kind and model across
+// sections. It comes after the versions.
+type BindingsSection struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bindings      []*PolicyBinding       `protobuf:"bytes,1,rep,name=bindings,proto3" json:"bindings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BindingsSection) Reset() {
+	*x = BindingsSection{}
+	mi := &file_core_wire_control_control_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BindingsSection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BindingsSection) ProtoMessage() {}
+
+func (x *BindingsSection) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BindingsSection.ProtoReflect.Descriptor instead.
+func (*BindingsSection) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *BindingsSection) GetBindings() []*PolicyBinding {
+	if x != nil {
+		return x.Bindings
+	}
+	return nil
+}
+
+// PolicyBinding is what is bound for a kind and a model.
+type PolicyBinding struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Model         string                 `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	Active        *PolicyStage           `protobuf:"bytes,3,opt,name=active,proto3" json:"active,omitempty"`
+	Shadow        *PolicyStage           `protobuf:"bytes,4,opt,name=shadow,proto3" json:"shadow,omitempty"`
+	Canary        *PolicyStage           `protobuf:"bytes,5,opt,name=canary,proto3" json:"canary,omitempty"`
+	CanaryShare   float64                `protobuf:"fixed64,6,opt,name=canary_share,json=canaryShare,proto3" json:"canary_share,omitempty"`
+	Previous      []*PolicyStage         `protobuf:"bytes,7,rep,name=previous,proto3" json:"previous,omitempty"` // newest first
+	Pinned        bool                   `protobuf:"varint,8,opt,name=pinned,proto3" json:"pinned,omitempty"`
+	Index         uint64                 `protobuf:"varint,9,opt,name=index,proto3" json:"index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyBinding) Reset() {
+	*x = PolicyBinding{}
+	mi := &file_core_wire_control_control_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyBinding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyBinding) ProtoMessage() {}
+
+func (x *PolicyBinding) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyBinding.ProtoReflect.Descriptor instead.
+func (*PolicyBinding) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *PolicyBinding) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *PolicyBinding) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *PolicyBinding) GetActive() *PolicyStage {
+	if x != nil {
+		return x.Active
+	}
+	return nil
+}
+
+func (x *PolicyBinding) GetShadow() *PolicyStage {
+	if x != nil {
+		return x.Shadow
+	}
+	return nil
+}
+
+func (x *PolicyBinding) GetCanary() *PolicyStage {
+	if x != nil {
+		return x.Canary
+	}
+	return nil
+}
+
+func (x *PolicyBinding) GetCanaryShare() float64 {
+	if x != nil {
+		return x.CanaryShare
+	}
+	return 0
+}
+
+func (x *PolicyBinding) GetPrevious() []*PolicyStage {
+	if x != nil {
+		return x.Previous
+	}
+	return nil
+}
+
+func (x *PolicyBinding) GetPinned() bool {
+	if x != nil {
+		return x.Pinned
+	}
+	return false
+}
+
+func (x *PolicyBinding) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+// PolicyStateSection holds a run of one policy's keys; policies come in order,
+// and keys within each, across sections. It comes after the versions.
+type PolicyStateSection struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Policy        string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"` // of the last write
+	Rows          []*PolicyStateRow      `protobuf:"bytes,3,rep,name=rows,proto3" json:"rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyStateSection) Reset() {
+	*x = PolicyStateSection{}
+	mi := &file_core_wire_control_control_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyStateSection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyStateSection) ProtoMessage() {}
+
+func (x *PolicyStateSection) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyStateSection.ProtoReflect.Descriptor instead.
+func (*PolicyStateSection) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *PolicyStateSection) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *PolicyStateSection) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *PolicyStateSection) GetRows() []*PolicyStateRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+// PolicyStateRow is one key.
+type PolicyStateRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyStateRow) Reset() {
+	*x = PolicyStateRow{}
+	mi := &file_core_wire_control_control_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyStateRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyStateRow) ProtoMessage() {}
+
+func (x *PolicyStateRow) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyStateRow.ProtoReflect.Descriptor instead.
+func (*PolicyStateRow) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *PolicyStateRow) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *PolicyStateRow) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+// RolloutSection closes what is told of policies, and holds the plan.
+type RolloutSection struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"` // of the last change of versions or bindings
+	Plan          *ScalePlan             `protobuf:"bytes,2,opt,name=plan,proto3" json:"plan,omitempty"`
+	PlanIndex     uint64                 `protobuf:"varint,3,opt,name=plan_index,json=planIndex,proto3" json:"plan_index,omitempty"` // 0: there is none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RolloutSection) Reset() {
+	*x = RolloutSection{}
+	mi := &file_core_wire_control_control_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolloutSection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolloutSection) ProtoMessage() {}
+
+func (x *RolloutSection) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_control_control_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolloutSection.ProtoReflect.Descriptor instead.
+func (*RolloutSection) Descriptor() ([]byte, []int) {
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *RolloutSection) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *RolloutSection) GetPlan() *ScalePlan {
+	if x != nil {
+		return x.Plan
+	}
+	return nil
+}
+
+func (x *RolloutSection) GetPlanIndex() uint64 {
+	if x != nil {
+		return x.PlanIndex
+	}
+	return 0
 }
 
 // EndSection comes last and counts the sections before it.
@@ -1676,7 +2840,7 @@ type EndSection struct {
 
 func (x *EndSection) Reset() {
 	*x = EndSection{}
-	mi := &file_core_wire_control_control_proto_msgTypes[26]
+	mi := &file_core_wire_control_control_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1688,7 +2852,7 @@ func (x *EndSection) String() string {
 func (*EndSection) ProtoMessage() {}
 
 func (x *EndSection) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[26]
+	mi := &file_core_wire_control_control_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1701,7 +2865,7 @@ func (x *EndSection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSection.ProtoReflect.Descriptor instead.
 func (*EndSection) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{26}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *EndSection) GetSections() uint64 {
@@ -1723,7 +2887,7 @@ type RegisterRequest struct {
 
 func (x *RegisterRequest) Reset() {
 	*x = RegisterRequest{}
-	mi := &file_core_wire_control_control_proto_msgTypes[27]
+	mi := &file_core_wire_control_control_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1735,7 +2899,7 @@ func (x *RegisterRequest) String() string {
 func (*RegisterRequest) ProtoMessage() {}
 
 func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[27]
+	mi := &file_core_wire_control_control_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1748,7 +2912,7 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{27}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *RegisterRequest) GetWorker() *Worker {
@@ -1778,7 +2942,7 @@ type RegisterResponse struct {
 
 func (x *RegisterResponse) Reset() {
 	*x = RegisterResponse{}
-	mi := &file_core_wire_control_control_proto_msgTypes[28]
+	mi := &file_core_wire_control_control_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1790,7 +2954,7 @@ func (x *RegisterResponse) String() string {
 func (*RegisterResponse) ProtoMessage() {}
 
 func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[28]
+	mi := &file_core_wire_control_control_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1803,7 +2967,7 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{28}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *RegisterResponse) GetEpoch() uint64 {
@@ -1849,7 +3013,7 @@ type Stats struct {
 
 func (x *Stats) Reset() {
 	*x = Stats{}
-	mi := &file_core_wire_control_control_proto_msgTypes[29]
+	mi := &file_core_wire_control_control_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1861,7 +3025,7 @@ func (x *Stats) String() string {
 func (*Stats) ProtoMessage() {}
 
 func (x *Stats) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[29]
+	mi := &file_core_wire_control_control_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1874,7 +3038,7 @@ func (x *Stats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stats.ProtoReflect.Descriptor instead.
 func (*Stats) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{29}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Stats) GetRunning() float64 {
@@ -1924,7 +3088,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_core_wire_control_control_proto_msgTypes[30]
+	mi := &file_core_wire_control_control_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1936,7 +3100,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[30]
+	mi := &file_core_wire_control_control_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1949,7 +3113,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{30}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *RenewRequest) GetId() string {
@@ -1986,7 +3150,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_core_wire_control_control_proto_msgTypes[31]
+	mi := &file_core_wire_control_control_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1998,7 +3162,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[31]
+	mi := &file_core_wire_control_control_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2011,7 +3175,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{31}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *RenewResponse) GetState() LeaseState {
@@ -2053,7 +3217,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_core_wire_control_control_proto_msgTypes[32]
+	mi := &file_core_wire_control_control_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2065,7 +3229,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[32]
+	mi := &file_core_wire_control_control_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2078,7 +3242,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{32}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *DrainRequest) GetId() string {
@@ -2104,7 +3268,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_core_wire_control_control_proto_msgTypes[33]
+	mi := &file_core_wire_control_control_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2116,7 +3280,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[33]
+	mi := &file_core_wire_control_control_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2129,7 +3293,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{33}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{51}
 }
 
 // LeaveRequest ends an epoch.
@@ -2143,7 +3307,7 @@ type LeaveRequest struct {
 
 func (x *LeaveRequest) Reset() {
 	*x = LeaveRequest{}
-	mi := &file_core_wire_control_control_proto_msgTypes[34]
+	mi := &file_core_wire_control_control_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2155,7 +3319,7 @@ func (x *LeaveRequest) String() string {
 func (*LeaveRequest) ProtoMessage() {}
 
 func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[34]
+	mi := &file_core_wire_control_control_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2168,7 +3332,7 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{34}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *LeaveRequest) GetId() string {
@@ -2194,7 +3358,7 @@ type LeaveResponse struct {
 
 func (x *LeaveResponse) Reset() {
 	*x = LeaveResponse{}
-	mi := &file_core_wire_control_control_proto_msgTypes[35]
+	mi := &file_core_wire_control_control_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2206,7 +3370,7 @@ func (x *LeaveResponse) String() string {
 func (*LeaveResponse) ProtoMessage() {}
 
 func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[35]
+	mi := &file_core_wire_control_control_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2219,7 +3383,7 @@ func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
 func (*LeaveResponse) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{35}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{53}
 }
 
 // PrefixFrame is one step of the prefix state; see core/prefix.Frame. It is
@@ -2244,7 +3408,7 @@ type PrefixFrame struct {
 
 func (x *PrefixFrame) Reset() {
 	*x = PrefixFrame{}
-	mi := &file_core_wire_control_control_proto_msgTypes[36]
+	mi := &file_core_wire_control_control_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2256,7 +3420,7 @@ func (x *PrefixFrame) String() string {
 func (*PrefixFrame) ProtoMessage() {}
 
 func (x *PrefixFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[36]
+	mi := &file_core_wire_control_control_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2269,7 +3433,7 @@ func (x *PrefixFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrefixFrame.ProtoReflect.Descriptor instead.
 func (*PrefixFrame) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{36}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *PrefixFrame) GetKind() uint32 {
@@ -2370,7 +3534,7 @@ type FeedRequest struct {
 
 func (x *FeedRequest) Reset() {
 	*x = FeedRequest{}
-	mi := &file_core_wire_control_control_proto_msgTypes[37]
+	mi := &file_core_wire_control_control_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2382,7 +3546,7 @@ func (x *FeedRequest) String() string {
 func (*FeedRequest) ProtoMessage() {}
 
 func (x *FeedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[37]
+	mi := &file_core_wire_control_control_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2395,7 +3559,7 @@ func (x *FeedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedRequest.ProtoReflect.Descriptor instead.
 func (*FeedRequest) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{37}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *FeedRequest) GetBody() isFeedRequest_Body {
@@ -2450,7 +3614,7 @@ type FeedHello struct {
 
 func (x *FeedHello) Reset() {
 	*x = FeedHello{}
-	mi := &file_core_wire_control_control_proto_msgTypes[38]
+	mi := &file_core_wire_control_control_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2462,7 +3626,7 @@ func (x *FeedHello) String() string {
 func (*FeedHello) ProtoMessage() {}
 
 func (x *FeedHello) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[38]
+	mi := &file_core_wire_control_control_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2475,7 +3639,7 @@ func (x *FeedHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedHello.ProtoReflect.Descriptor instead.
 func (*FeedHello) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{38}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *FeedHello) GetWorker() string {
@@ -2506,7 +3670,7 @@ type FeedResponse struct {
 
 func (x *FeedResponse) Reset() {
 	*x = FeedResponse{}
-	mi := &file_core_wire_control_control_proto_msgTypes[39]
+	mi := &file_core_wire_control_control_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2518,7 +3682,7 @@ func (x *FeedResponse) String() string {
 func (*FeedResponse) ProtoMessage() {}
 
 func (x *FeedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[39]
+	mi := &file_core_wire_control_control_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2531,7 +3695,7 @@ func (x *FeedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedResponse.ProtoReflect.Descriptor instead.
 func (*FeedResponse) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{39}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *FeedResponse) GetBody() isFeedResponse_Body {
@@ -2588,7 +3752,7 @@ type PrefixPosition struct {
 
 func (x *PrefixPosition) Reset() {
 	*x = PrefixPosition{}
-	mi := &file_core_wire_control_control_proto_msgTypes[40]
+	mi := &file_core_wire_control_control_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2600,7 +3764,7 @@ func (x *PrefixPosition) String() string {
 func (*PrefixPosition) ProtoMessage() {}
 
 func (x *PrefixPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_core_wire_control_control_proto_msgTypes[40]
+	mi := &file_core_wire_control_control_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2613,7 +3777,7 @@ func (x *PrefixPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrefixPosition.ProtoReflect.Descriptor instead.
 func (*PrefixPosition) Descriptor() ([]byte, []int) {
-	return file_core_wire_control_control_proto_rawDescGZIP(), []int{40}
+	return file_core_wire_control_control_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *PrefixPosition) GetLast() uint64 {
@@ -2719,7 +3883,66 @@ const file_core_wire_control_control_proto_rawDesc = "" +
 	"\x05index\x18\b \x01(\x04R\x05index\"B\n" +
 	"\x0eDropMemberBody\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\x9d\x01\n" +
+	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\x9b\x02\n" +
+	"\rPolicyVersion\x12\x16\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x18\n" +
+	"\arelease\x18\x02 \x01(\tR\arelease\x12\x12\n" +
+	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x16\n" +
+	"\x06digest\x18\x04 \x01(\fR\x06digest\x12\x12\n" +
+	"\x04size\x18\x05 \x01(\x03R\x04size\x12\x16\n" +
+	"\x06signer\x18\x06 \x01(\tR\x06signer\x12\x16\n" +
+	"\x06report\x18\a \x01(\tR\x06report\x12\x18\n" +
+	"\acreated\x18\b \x01(\x03R\acreated\x12\x14\n" +
+	"\x05index\x18\t \x01(\x04R\x05index\x12 \n" +
+	"\vquarantined\x18\n" +
+	" \x01(\x04R\vquarantined\x12\x16\n" +
+	"\x06reason\x18\v \x01(\tR\x06reason\"*\n" +
+	"\x10DeletePolicyBody\x12\x16\n" +
+	"\x06digest\x18\x01 \x01(\fR\x06digest\"F\n" +
+	"\x14QuarantinePolicyBody\x12\x16\n" +
+	"\x06digest\x18\x01 \x01(\fR\x06digest\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"F\n" +
+	"\vPolicyStage\x127\n" +
+	"\x05parts\x18\x01 \x03(\v2!.yardmaster.control.v1.PolicyPartR\x05parts\"\x90\x01\n" +
+	"\n" +
+	"PolicyPart\x12\x16\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x16\n" +
+	"\x06digest\x18\x02 \x01(\fR\x06digest\x12\x16\n" +
+	"\x06weight\x18\x03 \x01(\x01R\x06weight\x12:\n" +
+	"\x06params\x18\x04 \x03(\v2\".yardmaster.control.v1.PolicyParamR\x06params\"7\n" +
+	"\vPolicyParam\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value\"\xce\x01\n" +
+	"\x11ChangeBindingBody\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
+	"\x05model\x18\x02 \x01(\tR\x05model\x12\x12\n" +
+	"\x04verb\x18\x03 \x01(\rR\x04verb\x128\n" +
+	"\x05stage\x18\x04 \x01(\v2\".yardmaster.control.v1.PolicyStageR\x05stage\x12\x14\n" +
+	"\x05share\x18\x05 \x01(\x01R\x05share\x12\x1e\n" +
+	"\bif_index\x18\x06 \x01(\x04H\x00R\aifIndex\x88\x01\x01B\v\n" +
+	"\t_if_index\"o\n" +
+	"\x14WritePolicyStateBody\x12\x16\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\x12?\n" +
+	"\x06writes\x18\x02 \x03(\v2'.yardmaster.control.v1.PolicyStateWriteR\x06writes\"`\n" +
+	"\x10PolicyStateWrite\x12\x0e\n" +
+	"\x02op\x18\x01 \x01(\rR\x02op\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x03 \x01(\fR\x05value\x12\x14\n" +
+	"\x05delta\x18\x04 \x01(\x12R\x05delta\"\x83\x01\n" +
+	"\tScalePlan\x126\n" +
+	"\x05pools\x18\x01 \x03(\v2 .yardmaster.control.v1.ScalePoolR\x05pools\x12\x16\n" +
+	"\x06budget\x18\x02 \x01(\rR\x06budget\x12\x16\n" +
+	"\x06policy\x18\x03 \x01(\tR\x06policy\x12\x0e\n" +
+	"\x02at\x18\x04 \x01(\x03R\x02at\"g\n" +
+	"\tScalePool\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12\x12\n" +
+	"\x04role\x18\x02 \x01(\rR\x04role\x12\x18\n" +
+	"\adesired\x18\x03 \x01(\rR\adesired\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"u\n" +
+	"\x10SetScalePlanBody\x124\n" +
+	"\x04plan\x18\x01 \x01(\v2 .yardmaster.control.v1.ScalePlanR\x04plan\x12\x1e\n" +
+	"\bif_index\x18\x02 \x01(\x04H\x00R\aifIndex\x88\x01\x01B\v\n" +
+	"\t_if_index\"\x9d\x01\n" +
 	"\rCommandResult\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\rR\x04code\x12\x14\n" +
@@ -2764,7 +3987,33 @@ const file_core_wire_control_control_proto_rawDesc = "" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x16\n" +
 	"\x06tokens\x18\x02 \x01(\x03R\x06tokens\"I\n" +
 	"\x0eMembersSection\x127\n" +
-	"\amembers\x18\x01 \x03(\v2\x1d.yardmaster.control.v1.MemberR\amembers\"(\n" +
+	"\amembers\x18\x01 \x03(\v2\x1d.yardmaster.control.v1.MemberR\amembers\"S\n" +
+	"\x0fPoliciesSection\x12@\n" +
+	"\bversions\x18\x01 \x03(\v2$.yardmaster.control.v1.PolicyVersionR\bversions\"S\n" +
+	"\x0fBindingsSection\x12@\n" +
+	"\bbindings\x18\x01 \x03(\v2$.yardmaster.control.v1.PolicyBindingR\bbindings\"\xfe\x02\n" +
+	"\rPolicyBinding\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
+	"\x05model\x18\x02 \x01(\tR\x05model\x12:\n" +
+	"\x06active\x18\x03 \x01(\v2\".yardmaster.control.v1.PolicyStageR\x06active\x12:\n" +
+	"\x06shadow\x18\x04 \x01(\v2\".yardmaster.control.v1.PolicyStageR\x06shadow\x12:\n" +
+	"\x06canary\x18\x05 \x01(\v2\".yardmaster.control.v1.PolicyStageR\x06canary\x12!\n" +
+	"\fcanary_share\x18\x06 \x01(\x01R\vcanaryShare\x12>\n" +
+	"\bprevious\x18\a \x03(\v2\".yardmaster.control.v1.PolicyStageR\bprevious\x12\x16\n" +
+	"\x06pinned\x18\b \x01(\bR\x06pinned\x12\x14\n" +
+	"\x05index\x18\t \x01(\x04R\x05index\"}\n" +
+	"\x12PolicyStateSection\x12\x16\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\x129\n" +
+	"\x04rows\x18\x03 \x03(\v2%.yardmaster.control.v1.PolicyStateRowR\x04rows\"8\n" +
+	"\x0ePolicyStateRow\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value\"{\n" +
+	"\x0eRolloutSection\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\x124\n" +
+	"\x04plan\x18\x02 \x01(\v2 .yardmaster.control.v1.ScalePlanR\x04plan\x12\x1d\n" +
+	"\n" +
+	"plan_index\x18\x03 \x01(\x04R\tplanIndex\"(\n" +
 	"\n" +
 	"EndSection\x12\x1a\n" +
 	"\bsections\x18\x01 \x01(\x04R\bsections\"e\n" +
@@ -2859,72 +4108,104 @@ func file_core_wire_control_control_proto_rawDescGZIP() []byte {
 }
 
 var file_core_wire_control_control_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_core_wire_control_control_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_core_wire_control_control_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_core_wire_control_control_proto_goTypes = []any{
-	(LeaseState)(0),             // 0: yardmaster.control.v1.LeaseState
-	(*Worker)(nil),              // 1: yardmaster.control.v1.Worker
-	(*Capacity)(nil),            // 2: yardmaster.control.v1.Capacity
-	(*Label)(nil),               // 3: yardmaster.control.v1.Label
-	(*RegisterWorkerBody)(nil),  // 4: yardmaster.control.v1.RegisterWorkerBody
-	(*WorkerEpochBody)(nil),     // 5: yardmaster.control.v1.WorkerEpochBody
-	(*InitClusterBody)(nil),     // 6: yardmaster.control.v1.InitClusterBody
-	(*SetFeatureLevelBody)(nil), // 7: yardmaster.control.v1.SetFeatureLevelBody
-	(*SetRegisterBody)(nil),     // 8: yardmaster.control.v1.SetRegisterBody
-	(*DeleteRegisterBody)(nil),  // 9: yardmaster.control.v1.DeleteRegisterBody
-	(*SetQuotaBody)(nil),        // 10: yardmaster.control.v1.SetQuotaBody
-	(*DropQuotaBody)(nil),       // 11: yardmaster.control.v1.DropQuotaBody
-	(*QuotaBody)(nil),           // 12: yardmaster.control.v1.QuotaBody
-	(*EndHolderBody)(nil),       // 13: yardmaster.control.v1.EndHolderBody
-	(*Member)(nil),              // 14: yardmaster.control.v1.Member
-	(*DropMemberBody)(nil),      // 15: yardmaster.control.v1.DropMemberBody
-	(*CommandResult)(nil),       // 16: yardmaster.control.v1.CommandResult
-	(*HeadSection)(nil),         // 17: yardmaster.control.v1.HeadSection
-	(*WorkersSection)(nil),      // 18: yardmaster.control.v1.WorkersSection
-	(*WindowSection)(nil),       // 19: yardmaster.control.v1.WindowSection
-	(*RememberedRequest)(nil),   // 20: yardmaster.control.v1.RememberedRequest
-	(*RegistersSection)(nil),    // 21: yardmaster.control.v1.RegistersSection
-	(*Register)(nil),            // 22: yardmaster.control.v1.Register
-	(*QuotasSection)(nil),       // 23: yardmaster.control.v1.QuotasSection
-	(*TenantQuota)(nil),         // 24: yardmaster.control.v1.TenantQuota
-	(*QuotaGrant)(nil),          // 25: yardmaster.control.v1.QuotaGrant
-	(*MembersSection)(nil),      // 26: yardmaster.control.v1.MembersSection
-	(*EndSection)(nil),          // 27: yardmaster.control.v1.EndSection
-	(*RegisterRequest)(nil),     // 28: yardmaster.control.v1.RegisterRequest
-	(*RegisterResponse)(nil),    // 29: yardmaster.control.v1.RegisterResponse
-	(*Stats)(nil),               // 30: yardmaster.control.v1.Stats
-	(*RenewRequest)(nil),        // 31: yardmaster.control.v1.RenewRequest
-	(*RenewResponse)(nil),       // 32: yardmaster.control.v1.RenewResponse
-	(*DrainRequest)(nil),        // 33: yardmaster.control.v1.DrainRequest
-	(*DrainResponse)(nil),       // 34: yardmaster.control.v1.DrainResponse
-	(*LeaveRequest)(nil),        // 35: yardmaster.control.v1.LeaveRequest
-	(*LeaveResponse)(nil),       // 36: yardmaster.control.v1.LeaveResponse
-	(*PrefixFrame)(nil),         // 37: yardmaster.control.v1.PrefixFrame
-	(*FeedRequest)(nil),         // 38: yardmaster.control.v1.FeedRequest
-	(*FeedHello)(nil),           // 39: yardmaster.control.v1.FeedHello
-	(*FeedResponse)(nil),        // 40: yardmaster.control.v1.FeedResponse
-	(*PrefixPosition)(nil),      // 41: yardmaster.control.v1.PrefixPosition
+	(LeaseState)(0),              // 0: yardmaster.control.v1.LeaseState
+	(*Worker)(nil),               // 1: yardmaster.control.v1.Worker
+	(*Capacity)(nil),             // 2: yardmaster.control.v1.Capacity
+	(*Label)(nil),                // 3: yardmaster.control.v1.Label
+	(*RegisterWorkerBody)(nil),   // 4: yardmaster.control.v1.RegisterWorkerBody
+	(*WorkerEpochBody)(nil),      // 5: yardmaster.control.v1.WorkerEpochBody
+	(*InitClusterBody)(nil),      // 6: yardmaster.control.v1.InitClusterBody
+	(*SetFeatureLevelBody)(nil),  // 7: yardmaster.control.v1.SetFeatureLevelBody
+	(*SetRegisterBody)(nil),      // 8: yardmaster.control.v1.SetRegisterBody
+	(*DeleteRegisterBody)(nil),   // 9: yardmaster.control.v1.DeleteRegisterBody
+	(*SetQuotaBody)(nil),         // 10: yardmaster.control.v1.SetQuotaBody
+	(*DropQuotaBody)(nil),        // 11: yardmaster.control.v1.DropQuotaBody
+	(*QuotaBody)(nil),            // 12: yardmaster.control.v1.QuotaBody
+	(*EndHolderBody)(nil),        // 13: yardmaster.control.v1.EndHolderBody
+	(*Member)(nil),               // 14: yardmaster.control.v1.Member
+	(*DropMemberBody)(nil),       // 15: yardmaster.control.v1.DropMemberBody
+	(*PolicyVersion)(nil),        // 16: yardmaster.control.v1.PolicyVersion
+	(*DeletePolicyBody)(nil),     // 17: yardmaster.control.v1.DeletePolicyBody
+	(*QuarantinePolicyBody)(nil), // 18: yardmaster.control.v1.QuarantinePolicyBody
+	(*PolicyStage)(nil),          // 19: yardmaster.control.v1.PolicyStage
+	(*PolicyPart)(nil),           // 20: yardmaster.control.v1.PolicyPart
+	(*PolicyParam)(nil),          // 21: yardmaster.control.v1.PolicyParam
+	(*ChangeBindingBody)(nil),    // 22: yardmaster.control.v1.ChangeBindingBody
+	(*WritePolicyStateBody)(nil), // 23: yardmaster.control.v1.WritePolicyStateBody
+	(*PolicyStateWrite)(nil),     // 24: yardmaster.control.v1.PolicyStateWrite
+	(*ScalePlan)(nil),            // 25: yardmaster.control.v1.ScalePlan
+	(*ScalePool)(nil),            // 26: yardmaster.control.v1.ScalePool
+	(*SetScalePlanBody)(nil),     // 27: yardmaster.control.v1.SetScalePlanBody
+	(*CommandResult)(nil),        // 28: yardmaster.control.v1.CommandResult
+	(*HeadSection)(nil),          // 29: yardmaster.control.v1.HeadSection
+	(*WorkersSection)(nil),       // 30: yardmaster.control.v1.WorkersSection
+	(*WindowSection)(nil),        // 31: yardmaster.control.v1.WindowSection
+	(*RememberedRequest)(nil),    // 32: yardmaster.control.v1.RememberedRequest
+	(*RegistersSection)(nil),     // 33: yardmaster.control.v1.RegistersSection
+	(*Register)(nil),             // 34: yardmaster.control.v1.Register
+	(*QuotasSection)(nil),        // 35: yardmaster.control.v1.QuotasSection
+	(*TenantQuota)(nil),          // 36: yardmaster.control.v1.TenantQuota
+	(*QuotaGrant)(nil),           // 37: yardmaster.control.v1.QuotaGrant
+	(*MembersSection)(nil),       // 38: yardmaster.control.v1.MembersSection
+	(*PoliciesSection)(nil),      // 39: yardmaster.control.v1.PoliciesSection
+	(*BindingsSection)(nil),      // 40: yardmaster.control.v1.BindingsSection
+	(*PolicyBinding)(nil),        // 41: yardmaster.control.v1.PolicyBinding
+	(*PolicyStateSection)(nil),   // 42: yardmaster.control.v1.PolicyStateSection
+	(*PolicyStateRow)(nil),       // 43: yardmaster.control.v1.PolicyStateRow
+	(*RolloutSection)(nil),       // 44: yardmaster.control.v1.RolloutSection
+	(*EndSection)(nil),           // 45: yardmaster.control.v1.EndSection
+	(*RegisterRequest)(nil),      // 46: yardmaster.control.v1.RegisterRequest
+	(*RegisterResponse)(nil),     // 47: yardmaster.control.v1.RegisterResponse
+	(*Stats)(nil),                // 48: yardmaster.control.v1.Stats
+	(*RenewRequest)(nil),         // 49: yardmaster.control.v1.RenewRequest
+	(*RenewResponse)(nil),        // 50: yardmaster.control.v1.RenewResponse
+	(*DrainRequest)(nil),         // 51: yardmaster.control.v1.DrainRequest
+	(*DrainResponse)(nil),        // 52: yardmaster.control.v1.DrainResponse
+	(*LeaveRequest)(nil),         // 53: yardmaster.control.v1.LeaveRequest
+	(*LeaveResponse)(nil),        // 54: yardmaster.control.v1.LeaveResponse
+	(*PrefixFrame)(nil),          // 55: yardmaster.control.v1.PrefixFrame
+	(*FeedRequest)(nil),          // 56: yardmaster.control.v1.FeedRequest
+	(*FeedHello)(nil),            // 57: yardmaster.control.v1.FeedHello
+	(*FeedResponse)(nil),         // 58: yardmaster.control.v1.FeedResponse
+	(*PrefixPosition)(nil),       // 59: yardmaster.control.v1.PrefixPosition
 }
 var file_core_wire_control_control_proto_depIdxs = []int32{
 	2,  // 0: yardmaster.control.v1.Worker.capacity:type_name -> yardmaster.control.v1.Capacity
 	3,  // 1: yardmaster.control.v1.Worker.labels:type_name -> yardmaster.control.v1.Label
 	1,  // 2: yardmaster.control.v1.RegisterWorkerBody.worker:type_name -> yardmaster.control.v1.Worker
-	1,  // 3: yardmaster.control.v1.WorkersSection.workers:type_name -> yardmaster.control.v1.Worker
-	20, // 4: yardmaster.control.v1.WindowSection.requests:type_name -> yardmaster.control.v1.RememberedRequest
-	22, // 5: yardmaster.control.v1.RegistersSection.registers:type_name -> yardmaster.control.v1.Register
-	24, // 6: yardmaster.control.v1.QuotasSection.tenants:type_name -> yardmaster.control.v1.TenantQuota
-	25, // 7: yardmaster.control.v1.TenantQuota.grants:type_name -> yardmaster.control.v1.QuotaGrant
-	14, // 8: yardmaster.control.v1.MembersSection.members:type_name -> yardmaster.control.v1.Member
-	1,  // 9: yardmaster.control.v1.RegisterRequest.worker:type_name -> yardmaster.control.v1.Worker
-	30, // 10: yardmaster.control.v1.RenewRequest.stats:type_name -> yardmaster.control.v1.Stats
-	0,  // 11: yardmaster.control.v1.RenewResponse.state:type_name -> yardmaster.control.v1.LeaseState
-	39, // 12: yardmaster.control.v1.FeedRequest.hello:type_name -> yardmaster.control.v1.FeedHello
-	37, // 13: yardmaster.control.v1.FeedRequest.frame:type_name -> yardmaster.control.v1.PrefixFrame
-	41, // 14: yardmaster.control.v1.FeedResponse.position:type_name -> yardmaster.control.v1.PrefixPosition
-	15, // [15:15] is the sub-list for method output_type
-	15, // [15:15] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	20, // 3: yardmaster.control.v1.PolicyStage.parts:type_name -> yardmaster.control.v1.PolicyPart
+	21, // 4: yardmaster.control.v1.PolicyPart.params:type_name -> yardmaster.control.v1.PolicyParam
+	19, // 5: yardmaster.control.v1.ChangeBindingBody.stage:type_name -> yardmaster.control.v1.PolicyStage
+	24, // 6: yardmaster.control.v1.WritePolicyStateBody.writes:type_name -> yardmaster.control.v1.PolicyStateWrite
+	26, // 7: yardmaster.control.v1.ScalePlan.pools:type_name -> yardmaster.control.v1.ScalePool
+	25, // 8: yardmaster.control.v1.SetScalePlanBody.plan:type_name -> yardmaster.control.v1.ScalePlan
+	1,  // 9: yardmaster.control.v1.WorkersSection.workers:type_name -> yardmaster.control.v1.Worker
+	32, // 10: yardmaster.control.v1.WindowSection.requests:type_name -> yardmaster.control.v1.RememberedRequest
+	34, // 11: yardmaster.control.v1.RegistersSection.registers:type_name -> yardmaster.control.v1.Register
+	36, // 12: yardmaster.control.v1.QuotasSection.tenants:type_name -> yardmaster.control.v1.TenantQuota
+	37, // 13: yardmaster.control.v1.TenantQuota.grants:type_name -> yardmaster.control.v1.QuotaGrant
+	14, // 14: yardmaster.control.v1.MembersSection.members:type_name -> yardmaster.control.v1.Member
+	16, // 15: yardmaster.control.v1.PoliciesSection.versions:type_name -> yardmaster.control.v1.PolicyVersion
+	41, // 16: yardmaster.control.v1.BindingsSection.bindings:type_name -> yardmaster.control.v1.PolicyBinding
+	19, // 17: yardmaster.control.v1.PolicyBinding.active:type_name -> yardmaster.control.v1.PolicyStage
+	19, // 18: yardmaster.control.v1.PolicyBinding.shadow:type_name -> yardmaster.control.v1.PolicyStage
+	19, // 19: yardmaster.control.v1.PolicyBinding.canary:type_name -> yardmaster.control.v1.PolicyStage
+	19, // 20: yardmaster.control.v1.PolicyBinding.previous:type_name -> yardmaster.control.v1.PolicyStage
+	43, // 21: yardmaster.control.v1.PolicyStateSection.rows:type_name -> yardmaster.control.v1.PolicyStateRow
+	25, // 22: yardmaster.control.v1.RolloutSection.plan:type_name -> yardmaster.control.v1.ScalePlan
+	1,  // 23: yardmaster.control.v1.RegisterRequest.worker:type_name -> yardmaster.control.v1.Worker
+	48, // 24: yardmaster.control.v1.RenewRequest.stats:type_name -> yardmaster.control.v1.Stats
+	0,  // 25: yardmaster.control.v1.RenewResponse.state:type_name -> yardmaster.control.v1.LeaseState
+	57, // 26: yardmaster.control.v1.FeedRequest.hello:type_name -> yardmaster.control.v1.FeedHello
+	55, // 27: yardmaster.control.v1.FeedRequest.frame:type_name -> yardmaster.control.v1.PrefixFrame
+	59, // 28: yardmaster.control.v1.FeedResponse.position:type_name -> yardmaster.control.v1.PrefixPosition
+	29, // [29:29] is the sub-list for method output_type
+	29, // [29:29] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_core_wire_control_control_proto_init() }
@@ -2934,12 +4215,14 @@ func file_core_wire_control_control_proto_init() {
 	}
 	file_core_wire_control_control_proto_msgTypes[7].OneofWrappers = []any{}
 	file_core_wire_control_control_proto_msgTypes[8].OneofWrappers = []any{}
-	file_core_wire_control_control_proto_msgTypes[29].OneofWrappers = []any{}
-	file_core_wire_control_control_proto_msgTypes[37].OneofWrappers = []any{
+	file_core_wire_control_control_proto_msgTypes[21].OneofWrappers = []any{}
+	file_core_wire_control_control_proto_msgTypes[26].OneofWrappers = []any{}
+	file_core_wire_control_control_proto_msgTypes[47].OneofWrappers = []any{}
+	file_core_wire_control_control_proto_msgTypes[55].OneofWrappers = []any{
 		(*FeedRequest_Hello)(nil),
 		(*FeedRequest_Frame)(nil),
 	}
-	file_core_wire_control_control_proto_msgTypes[39].OneofWrappers = []any{
+	file_core_wire_control_control_proto_msgTypes[57].OneofWrappers = []any{
 		(*FeedResponse_Position)(nil),
 		(*FeedResponse_Applied)(nil),
 	}
@@ -2949,7 +4232,7 @@ func file_core_wire_control_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_core_wire_control_control_proto_rawDesc), len(file_core_wire_control_control_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   41,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -127,12 +127,18 @@ func (h *Host) Compile(ctx context.Context, m *Metered) (*Code, error) {
 // [Host.Load]. Policies of one code may have different params. They are closed before
 // the code is.
 func (c *Code) Start(ctx context.Context, instances int, params []float64) (*Policy, error) {
+	return c.StartWith(ctx, c.host.services, instances, params)
+}
+
+// StartWith is Start with services of the policy's own, in place of the host's: of two
+// versions of a policy each has counters of its own.
+func (c *Code) StartWith(ctx context.Context, services Services, instances int, params []float64) (*Policy, error) {
 	m := c.metered
 	values, err := settle(m.Manifest, params)
 	if err != nil {
 		return nil, err
 	}
-	p := &Policy{host: c.host, manifest: m.Manifest, params: values, slice: m.slice, compiled: c.compiled, export: m.export, unknowns: unknowns(m.Manifest)}
+	p := &Policy{host: c.host, services: services, manifest: m.Manifest, params: values, slice: m.slice, compiled: c.compiled, export: m.export, unknowns: unknowns(m.Manifest)}
 	if err := p.fill(ctx, max(instances, 1)); err != nil {
 		return nil, err
 	}

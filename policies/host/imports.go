@@ -102,7 +102,7 @@ func (in *Instance) random() uint64 {
 	return z ^ z>>31
 }
 
-func (in *Instance) services() Services { return in.policy.host.services }
+func (in *Instance) services() Services { return in.policy.services }
 
 // functions are the implementations by name.
 func functions() map[string]function {

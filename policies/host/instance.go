@@ -229,7 +229,7 @@ func (in *Instance) invoke(export string, arg int) (uint64, error) {
 func (in *Instance) begin(budget int64) {
 	in.refuel(budget)
 	in.ops, in.lines = 0, 0
-	in.now = in.policy.host.services.NowMillis()
+	in.now = in.policy.services.NowMillis()
 }
 
 // Score calls a router over n rows and returns its scores, a view of the guest's

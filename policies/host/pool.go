@@ -15,6 +15,7 @@ import (
 // several goroutines.
 type Policy struct {
 	host     *Host
+	services Services
 	manifest *abi.Manifest
 	params   []float64
 	slice    int64    // of fuel between pauses, or 0

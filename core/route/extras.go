@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -17,11 +18,25 @@ const LabelAdapterSlots = "adapter-slots"
 // maxAdapterSlots bounds what a worker may say there.
 const maxAdapterSlots = 1 << 20
 
+// LabelZone is the label by which a worker states the zone that it stands in.
+const LabelZone = "zone"
+
+// zoneOf is a number for the worker's zone, the same at every gateway; 0 is unknown.
+func zoneOf(w *fleet.Worker) uint32 {
+	i := slices.IndexFunc(w.Labels, func(l fleet.Label) bool { return l.Key == LabelZone })
+	if i < 0 {
+		return 0
+	}
+	// Neither 0 nor all ones, which are no zones.
+	return uint32(xxhash.Sum64String(w.Labels[i].Value)>>33) + 1
+}
+
 // extra are the columns that stand in a roster for the few policies that ask for
 // them.
 type extra struct {
 	step, tokenBytes, adapters, slots []float64
-	group                             []uint32
+	group, role, zone                 []uint32
+	heard                             []int64
 	some                              bool // a worker serves the model as an adapter
 }
 
@@ -29,7 +44,7 @@ func (e *extra) begin() {
 	for _, column := range [...]*[]float64{&e.step, &e.tokenBytes, &e.adapters, &e.slots} {
 		*column = (*column)[:0]
 	}
-	e.group, e.some = e.group[:0], false
+	e.group, e.role, e.zone, e.heard, e.some = e.group[:0], e.role[:0], e.zone[:0], e.heard[:0], false
 }
 
 // add is for a worker of the model, which it may serve as an adapter: as one of
@@ -45,13 +60,15 @@ func (e *extra) add(f *facts, w *fleet.Worker, model string) {
 	}
 	e.step, e.tokenBytes = append(e.step, f.step), append(e.tokenBytes, f.tokenBytes)
 	e.adapters, e.slots = append(e.adapters, float64(adapters)), append(e.slots, f.slots)
-	e.group = append(e.group, group)
+	e.group, e.role, e.zone = append(e.group, group), append(e.role, uint32(f.role)), append(e.zone, f.zone)
+	e.heard = append(e.heard, f.heard)
 }
 
 // more fills the columns of a roster that policies ask for, and leaves the others
 // nil.
 func (c *Columns) more(s *roster, out []int32, needs Needs) {
 	c.Step, c.TokenBytes, c.Group, c.Adapters, c.AdapterSlots, c.Lately, c.Missed, c.Found = nil, nil, nil, nil, nil, nil, nil, nil
+	c.Role, c.Zone, c.Age = nil, nil, nil
 	if needs&NeedsStep != 0 {
 		c.Step = kept(&c.memory.step, s.extra.step, out)
 	}
@@ -59,9 +76,27 @@ func (c *Columns) more(s *roster, out []int32, needs Needs) {
 		c.TokenBytes = kept(&c.memory.tokenBytes, s.extra.tokenBytes, out)
 		c.Group = kept(&c.memory.group, s.extra.group, out)
 	}
+	if needs&NeedsPlace != 0 {
+		c.Role = kept(&c.memory.role, s.extra.role, out)
+		c.Zone = kept(&c.memory.zone, s.extra.zone, out)
+	}
 	if needs&NeedsAdapters != 0 {
 		c.Adapters = kept(&c.memory.adapters, s.extra.adapters, out)
 		c.AdapterSlots = kept(&c.memory.slots, s.extra.slots, out)
+	}
+}
+
+// aged writes how long ago each of those that are left last said something.
+func (c *Columns) aged(s *roster, out []int32, now time.Time) {
+	heard := kept(&c.memory.heard, s.extra.heard, out)
+	c.Age = sized(c.memory.age, len(heard))
+	c.memory.age = c.Age
+	at := now.UnixNano()
+	for k, t := range heard {
+		c.Age[k] = math.NaN()
+		if t != 0 {
+			c.Age[k] = float64(max(at-t, 0)) / 1e9
+		}
 	}
 }
 
@@ -75,9 +110,10 @@ func kept[T any](own *[]T, column []T, out []int32) []T {
 
 // extraMemory is that of columns that few policies ask for.
 type extraMemory struct {
-	step, tokenBytes, adapters, slots, lately, missed, found []float64
+	step, tokenBytes, adapters, slots, lately, missed, found, age []float64
 
-	group []uint32
+	group, role, zone []uint32
+	heard             []int64
 }
 
 // more fills what few policies ask for and what this router keeps itself.
@@ -92,6 +128,9 @@ func (r *Router) more(kind int, s *roster, q *Query, needs Needs) {
 		c.Lately = sized(c.memory.lately, len(c.Worker))
 		c.memory.lately = c.Lately
 		r.lately.fill(q, c.Key, s.extra.some, c.Lately)
+	}
+	if needs&NeedsAge != 0 {
+		c.aged(s, p.out, q.Now)
 	}
 	if needs&NeedsWindow != 0 {
 		r.window.follow(r.aligned.view, q.Now)

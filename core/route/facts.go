@@ -46,6 +46,8 @@ type facts struct {
 	active, capacity       float64 // KV blocks; capacity NaN is unknown
 	step                   float64 // seconds; NaN is unknown
 	tokenBytes, slots      float64 // by label; NaN is unknown
+	zone                   uint32  // by label; 0 is unknown
+	heard                  int64   // unix nanoseconds when it last said something; 0 is never
 }
 
 // aligned keeps the facts, by worker of a view. It reads a source again only
@@ -115,6 +117,7 @@ func (f *facts) begin(w *fleet.Worker) {
 	f.running, f.waiting, f.rate, f.capacity, f.step = math.NaN(), math.NaN(), math.NaN(), math.NaN(), math.NaN()
 	f.tokenBytes = labelled(w, LabelKVTokenBytes, maxTokenBytes)
 	f.slots = labelled(w, LabelAdapterSlots, maxAdapterSlots)
+	f.zone = zoneOf(w)
 	if w.Capacity.KVBlocks > 0 {
 		f.capacity = float64(w.Capacity.KVBlocks)
 	}
@@ -170,10 +173,12 @@ func (a *aligned) followSamples(lined *load.Columns, samples *fleet.Samples) {
 		}
 		if len(all) == 0 || all[0].ID != w.ID || all[0].Epoch != w.Epoch {
 			a.facts[i].hear(w, &fleet.Stats{})
+			a.facts[i].heard = 0
 			lined.Slots[i].Unheard()
 			continue
 		}
 		a.facts[i].hear(w, &all[0].Stats)
+		a.facts[i].heard = all[0].At.UnixNano()
 		hear(lined.Slots[i], all[0].At, &all[0].Stats)
 	}
 }

@@ -28,6 +28,8 @@ const (
 	NeedsTransfer                   // [Columns.TokenBytes] and [Columns.Group]
 	NeedsAdapters                   // [Columns.Adapters], [Columns.AdapterSlots] and [Columns.Lately]
 	NeedsWindow                     // [Columns.Missed] and [Columns.Found]
+	NeedsPlace                      // [Columns.Role] and [Columns.Zone]
+	NeedsAge                        // [Columns.Age]
 	NeedsAll      Needs = 1<<iota - 1
 )
 

@@ -49,6 +49,7 @@ type Parts struct {
 	Ready    func() error
 	Registry *measure.Registry // required with Ready or Cluster
 	Cluster  Cluster           // nil outside a cluster
+	Policies Policies          // nil where none can be bound
 	// About is what a debug bundle tells of the process besides.
 	About About
 }
@@ -63,6 +64,7 @@ func Handler(p Parts) http.Handler {
 	r.Get("/admin/explain/{id}", p.explain)
 	r.Get("/admin/workers", p.workers)
 	(&clusterAPI{cluster: p.Cluster, registry: p.Registry, about: p.About}).mount(r)
+	(&policiesAPI{p.Policies}).mount(r)
 	if p.Ready != nil {
 		mountStatus(r, p.Registry, p.Ready)
 	}

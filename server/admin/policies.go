@@ -1,0 +1,271 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/yardmaster/yardmaster/core/admit"
+	"github.com/yardmaster/yardmaster/core/rollout"
+	"github.com/yardmaster/yardmaster/core/route"
+	"github.com/yardmaster/yardmaster/core/scale"
+)
+
+// Policies is the life of policies as operators see and change it, from any node of
+// the cluster. Errors are those of [Cluster], of package rollout and [ErrUnfit].
+type Policies interface {
+	// Table is what the cluster has agreed on, as this node knows it.
+	Table() *rollout.Table
+	// Push checks an upload with its detached signature, which may be nil, has a
+	// majority of the planners keep its bytes, and makes it known. The report of the
+	// checks, in JSON, is there also for one that is refused (ErrUnfit).
+	Push(ctx context.Context, module, signature []byte) (v rollout.Version, report json.RawMessage, err error)
+	// Module is the bytes of a version as they were uploaded.
+	Module(ctx context.Context, d rollout.Digest) ([]byte, error)
+	// Manifest is what the module says of itself, in JSON.
+	Manifest(ctx context.Context, d rollout.Digest) (json.RawMessage, error)
+	Delete(ctx context.Context, d rollout.Digest) error
+	// Change carries out a verb and returns once it is in force on this node.
+	Change(ctx context.Context, c rollout.Change) error
+	// Here is what this node makes of the table.
+	Here() PoliciesHere
+}
+
+// ErrUnfit means that an upload may not run; the report says why. Code unfit,
+// status 422.
+var ErrUnfit = errors.New("policy refused")
+
+// PoliciesHere is how far a node is.
+type PoliciesHere struct {
+	Node string `json:"node"`
+	// Index is that of the newest change that decides here.
+	Index uint64 `json:"index"`
+	// NotReady is why a version that should be at hand is not, by digest. While it
+	// lasts the node goes on with what decided before.
+	NotReady map[string]string `json:"not_ready,omitempty"`
+}
+
+// PolicyList is all that the cluster knows of policies.
+type PolicyList struct {
+	Index    uint64          `json:"index"` // of the last change
+	Versions []PolicyVersion `json:"versions"`
+	Bindings []PolicyBinding `json:"bindings"`
+	Here     PoliciesHere    `json:"here"`
+}
+
+// PolicyVersion is one uploaded module.
+type PolicyVersion struct {
+	Policy  string `json:"policy"`
+	Release string `json:"version"`
+	Kind    string `json:"kind"`
+	Digest  string `json:"digest"`
+	Bytes   int64  `json:"bytes"`
+	// Signer is the trusted key that signed it; empty is unsigned.
+	Signer      string   `json:"signer,omitempty"`
+	UploadedMS  int64    `json:"uploaded_ms"` // Unix time
+	Index       uint64   `json:"index"`
+	Quarantined string   `json:"quarantined,omitempty"` // why it was taken out of service
+	Bound       []string `json:"bound,omitempty"`       // active, shadow or canary, and for which model
+}
+
+// PolicyBinding is what decides for a kind, and for a model or all.
+type PolicyBinding struct {
+	Kind        string         `json:"kind"`
+	Model       string         `json:"model,omitempty"` // empty: all models
+	Active      []PolicyPart   `json:"active"`
+	Shadow      []PolicyPart   `json:"shadow,omitempty"`
+	Canary      []PolicyPart   `json:"canary,omitempty"`
+	CanaryShare float64        `json:"canary_share,omitempty"`
+	Previous    [][]PolicyPart `json:"previous,omitempty"` // newest first
+	Pinned      bool           `json:"pinned,omitempty"`
+	Index       uint64         `json:"index"`
+}
+
+// PolicyPart is one policy of those that decide together.
+type PolicyPart struct {
+	// Policy is name@version or, for a policy of the binary, its name.
+	Policy string             `json:"policy"`
+	Digest string             `json:"digest,omitempty"` // empty: of the binary
+	Weight float64            `json:"weight"`
+	Params map[string]float64 `json:"params,omitempty"`
+}
+
+// PolicyShown is all that is known of one version.
+type PolicyShown struct {
+	PolicyVersion
+	Manifest json.RawMessage `json:"manifest,omitempty"`
+	Report   json.RawMessage `json:"report,omitempty"`
+	// StateKeys is how many keys its policy has in the replicated state.
+	StateKeys int `json:"state_keys"`
+}
+
+// PolicyPushed is the answer to an upload, an accepted or a refused one.
+type PolicyPushed struct {
+	PolicyVersion
+	Report json.RawMessage `json:"report,omitempty"`
+}
+
+// PolicyChange is a verb on a binding.
+type PolicyChange struct {
+	Verb  string           `json:"verb"`           // shadow, canary, promote, rollback, pin, unpin, clear
+	Kind  string           `json:"kind,omitempty"` // may be left out where parts are named
+	Model string           `json:"model,omitempty"`
+	Parts []PolicyPartWant `json:"parts,omitempty"`
+	Share float64          `json:"share,omitempty"` // of canary, 0 to 1
+	// IfIndex makes it fail unless the binding has that index, 0 meaning that there
+	// is none.
+	IfIndex *uint64 `json:"if_index,omitempty"`
+}
+
+// PolicyPartWant names a policy: name@version, name for its newest, digits of its
+// digest, or the name of a policy of the binary, which "native:" before it insists on.
+type PolicyPartWant struct {
+	Policy string             `json:"policy"`
+	Weight float64            `json:"weight,omitempty"` // 0 means 1
+	Params map[string]float64 `json:"params,omitempty"`
+}
+
+// native is what a reference to a policy of the binary begins with.
+const native = "native:"
+
+// nativeKind is the kind of a policy of the binary, and whether there is one. Several
+// may have a name; kind, where it is known, says which is meant.
+func nativeKind(name string, kind rollout.Kind) (rollout.Kind, bool) {
+	finds := []struct {
+		kind rollout.Kind
+		find func() error
+	}{
+		{rollout.Router, func() error { _, err := route.PolicyNamed(name); return err }},
+		{rollout.Admission, func() error { _, err := admit.PolicyNamed(name); return err }},
+		{rollout.Autoscaler, func() error { _, err := scale.PolicyNamed(name); return err }},
+	}
+	for _, f := range finds {
+		if (kind == "" || kind == f.kind) && f.find() == nil {
+			return f.kind, true
+		}
+	}
+	return "", false
+}
+
+// change reads what a client wants as a change of the table.
+func (c *PolicyChange) change(t *rollout.Table) (rollout.Change, error) {
+	verb, err := rollout.ParseVerb(c.Verb)
+	if err != nil {
+		return rollout.Change{}, err
+	}
+	out := rollout.Change{Kind: rollout.Kind(c.Kind), Model: c.Model, Verb: verb, Share: c.Share, IfIndex: c.IfIndex}
+	for _, want := range c.Parts {
+		part, kind, err := want.part(t, out.Kind)
+		if err != nil {
+			return out, err
+		}
+		if out.Kind == "" {
+			out.Kind = kind
+		}
+		if kind != out.Kind {
+			return out, fmt.Errorf("%w: %s is of kind %s, not %s", ErrInvalid, want.Policy, kind, out.Kind)
+		}
+		out.Stage.Parts = append(out.Stage.Parts, part)
+	}
+	if out.Kind == "" {
+		out.Kind = rollout.Router
+	}
+	return out, nil
+}
+
+func (w *PolicyPartWant) part(t *rollout.Table, kind rollout.Kind) (rollout.Part, rollout.Kind, error) {
+	weight := w.Weight
+	if weight == 0 {
+		weight = 1
+	}
+	var params []rollout.Param
+	for name, v := range w.Params {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return rollout.Part{}, "", fmt.Errorf("%w: parameter %s is not a number", ErrInvalid, name)
+		}
+		params = append(params, rollout.Param{Name: name, Value: v})
+	}
+	name, insists := strings.CutPrefix(w.Policy, native)
+	if !insists {
+		v, err := t.Find(name)
+		if err == nil {
+			return rollout.NewPart(v.Policy, v.Digest, weight, params...), v.Kind, nil
+		}
+		if k, ok := nativeKind(name, kind); ok {
+			return rollout.NewPart(name, rollout.Digest{}, weight, params...), k, nil
+		}
+		return rollout.Part{}, "", err
+	}
+	k, ok := nativeKind(name, kind)
+	if !ok {
+		return rollout.Part{}, "", fmt.Errorf("%w: no policy of the binary is called %q", rollout.ErrUnknown, name)
+	}
+	return rollout.NewPart(name, rollout.Digest{}, weight, params...), k, nil
+}
+
+// list is the whole table.
+func list(t *rollout.Table, here PoliciesHere) PolicyList {
+	out := PolicyList{Index: t.Index(), Versions: []PolicyVersion{}, Bindings: []PolicyBinding{}, Here: here}
+	for _, v := range t.Versions() {
+		out.Versions = append(out.Versions, versionOf(t, &v))
+	}
+	for _, b := range t.Bindings() {
+		out.Bindings = append(out.Bindings, bindingOf(t, &b))
+	}
+	return out
+}
+
+func versionOf(t *rollout.Table, v *rollout.Version) PolicyVersion {
+	out := PolicyVersion{
+		Policy: v.Policy, Release: v.Release, Kind: string(v.Kind), Digest: v.Digest.String(), Bytes: v.Size,
+		Signer: v.Signer, UploadedMS: v.Created, Index: v.Index, Quarantined: v.Reason,
+	}
+	for _, b := range t.Bindings() {
+		where := ""
+		if b.Model != "" {
+			where = " for " + b.Model
+		}
+		for _, stage := range []struct {
+			name string
+			of   rollout.Stage
+		}{{"active", b.Active}, {"canary", b.Canary}, {"shadow", b.Shadow}} {
+			if stage.of.Uses(v.Digest) {
+				out.Bound = append(out.Bound, stage.name+where)
+			}
+		}
+	}
+	return out
+}
+
+func bindingOf(t *rollout.Table, b *rollout.Binding) PolicyBinding {
+	out := PolicyBinding{
+		Kind: string(b.Kind), Model: b.Model, Active: stageOf(t, b.Active), Shadow: stageOf(t, b.Shadow),
+		Canary: stageOf(t, b.Canary), CanaryShare: b.CanaryShare, Pinned: b.Pinned, Index: b.Index,
+	}
+	for _, stage := range b.Previous {
+		out.Previous = append(out.Previous, stageOf(t, stage))
+	}
+	return out
+}
+
+func stageOf(t *rollout.Table, s rollout.Stage) []PolicyPart {
+	out := []PolicyPart{}
+	for _, p := range s.Parts {
+		part := PolicyPart{Policy: p.Policy, Weight: p.Weight}
+		if v, ok := t.Version(p.Version); ok {
+			part.Policy, part.Digest = v.Ref(), v.Digest.String()
+		}
+		for _, param := range p.Params {
+			if part.Params == nil {
+				part.Params = map[string]float64{}
+			}
+			part.Params[param.Name] = param.Value
+		}
+		out = append(out, part)
+	}
+	return slices.Clip(out)
+}

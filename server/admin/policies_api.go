@@ -1,0 +1,207 @@
+package admin
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/yardmaster/yardmaster/core/rollout"
+)
+
+const (
+	// MaxModule bounds an uploaded policy, in bytes.
+	MaxModule = 4 << 20
+	// Signature is the header with an upload's detached signature, in base64.
+	Signature = "X-Yardmaster-Signature"
+	// pushTime bounds an upload: its checks take ten seconds at most, and then a
+	// majority has to store it.
+	pushTime = 60 * time.Second
+)
+
+// policiesAPI serves /admin/policies and /admin/bindings.
+type policiesAPI struct{ policies Policies } // nil where there are none
+
+func (a *policiesAPI) mount(r chi.Router) {
+	r.Group(func(r chi.Router) {
+		r.Use(a.present)
+		r.Get("/admin/policies", a.list)
+		r.Post("/admin/policies", a.push)
+		r.Get("/admin/policies/{ref}", a.show)
+		r.Get("/admin/policies/{ref}/module", a.module)
+		r.Delete("/admin/policies/{ref}", a.remove)
+		r.Post("/admin/bindings", a.change)
+	})
+}
+
+// present answers for a process that has no policies to bind.
+func (a *policiesAPI) present(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a.policies == nil {
+			fail(w, http.StatusNotFound, "no_policies", "this process takes no policies: ask a planner, or a gateway that was started with --join")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (a *policiesAPI) list(w http.ResponseWriter, _ *http.Request) {
+	answer(w, http.StatusOK, list(a.policies.Table(), a.policies.Here()))
+}
+
+func (a *policiesAPI) push(w http.ResponseWriter, r *http.Request) {
+	extend(w, pushTime+time.Second)
+	module, err := io.ReadAll(&patient{w: w, r: http.MaxBytesReader(w, r.Body, MaxModule)})
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		fail(w, http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("a policy has at most %d MiB", MaxModule>>20))
+		return
+	}
+	var signature []byte
+	if text := r.Header.Get(Signature); err == nil && text != "" {
+		signature, err = base64.StdEncoding.DecodeString(text)
+	}
+	if err != nil {
+		fail(w, http.StatusBadRequest, "invalid", "the upload is not understood: "+err.Error())
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), pushTime)
+	defer cancel()
+	v, report, err := a.policies.Push(ctx, module, signature)
+	switch {
+	case errors.Is(err, ErrUnfit):
+		answer(w, http.StatusUnprocessableEntity, struct {
+			Fault
+			PolicyPushed
+		}{told("unfit", err), PolicyPushed{Report: report}})
+	case err != nil:
+		failPolicy(w, err)
+	default:
+		answer(w, http.StatusCreated, PolicyPushed{versionOf(a.policies.Table(), &v), report})
+	}
+}
+
+// told is an error as the API tells it.
+func told(code string, err error) (f Fault) {
+	f.Error.Message, f.Error.Code = err.Error(), code
+	return f
+}
+
+// find is the version that the path names; it answers by itself when there is none.
+func (a *policiesAPI) find(w http.ResponseWriter, r *http.Request) (v rollout.Version, ok bool) {
+	ref, err := url.PathUnescape(chi.URLParam(r, "ref"))
+	if err == nil {
+		v, err = a.policies.Table().Find(ref)
+	}
+	if err != nil {
+		failPolicy(w, err)
+		return v, false
+	}
+	return v, true
+}
+
+func (a *policiesAPI) show(w http.ResponseWriter, r *http.Request) {
+	v, ok := a.find(w, r)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), askTime)
+	defer cancel()
+	t := a.policies.Table()
+	out := PolicyShown{PolicyVersion: versionOf(t, &v), StateKeys: t.State(v.Policy).Len()}
+	if v.Report != "" {
+		out.Report = []byte(v.Report)
+	}
+	var err error
+	if out.Manifest, err = a.policies.Manifest(ctx, v.Digest); err != nil {
+		failPolicy(w, err)
+		return
+	}
+	answer(w, http.StatusOK, out)
+}
+
+func (a *policiesAPI) module(w http.ResponseWriter, r *http.Request) {
+	v, ok := a.find(w, r)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), askTime)
+	defer cancel()
+	module, err := a.policies.Module(ctx, v.Digest)
+	if err != nil {
+		failPolicy(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/wasm")
+	extend(w, stallTime)
+	_, _ = w.Write(module) // a client that left needs no answer
+}
+
+func (a *policiesAPI) remove(w http.ResponseWriter, r *http.Request) {
+	v, ok := a.find(w, r)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), changeTime)
+	defer cancel()
+	extend(w, changeTime+time.Second)
+	if err := a.policies.Delete(ctx, v.Digest); err != nil {
+		failPolicy(w, err)
+		return
+	}
+	answer(w, http.StatusOK, list(a.policies.Table(), a.policies.Here()))
+}
+
+func (a *policiesAPI) change(w http.ResponseWriter, r *http.Request) {
+	var want PolicyChange
+	if !read(w, r, &want) {
+		return
+	}
+	c, err := want.change(a.policies.Table())
+	if err == nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), changeTime)
+		defer cancel()
+		extend(w, changeTime+time.Second)
+		err = a.policies.Change(ctx, c)
+	}
+	if err != nil {
+		failPolicy(w, err)
+		return
+	}
+	t := a.policies.Table()
+	b, _ := t.Binding(c.Kind, c.Model) // none, once it was cleared
+	b.Kind, b.Model = c.Kind, c.Model
+	answer(w, http.StatusOK, bindingOf(t, &b))
+}
+
+// failPolicy tells an error of policies, or of the cluster.
+func failPolicy(w http.ResponseWriter, err error) {
+	for _, known := range []struct {
+		err    error
+		status int
+		code   string
+	}{
+		{ErrUncertain, http.StatusBadGateway, "uncertain"},
+		{ErrUnfit, http.StatusUnprocessableEntity, "unfit"},
+		{rollout.ErrUnknown, http.StatusNotFound, "not_found"},
+		{rollout.ErrInvalid, http.StatusBadRequest, "invalid"},
+		{rollout.ErrExists, http.StatusConflict, "exists"},
+		{rollout.ErrBound, http.StatusConflict, "bound"},
+		{rollout.ErrPinned, http.StatusConflict, "pinned"},
+		{rollout.ErrQuarantined, http.StatusConflict, "quarantined"},
+		{rollout.ErrConflict, http.StatusConflict, "conflict"},
+		{rollout.ErrNothing, http.StatusConflict, "nothing"},
+		{rollout.ErrFull, http.StatusInsufficientStorage, "full"},
+	} {
+		if errors.Is(err, known.err) {
+			fail(w, known.status, known.code, err.Error())
+			return
+		}
+	}
+	failWith(w, err)
+}

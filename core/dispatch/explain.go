@@ -75,7 +75,7 @@ func (m *memory) find(id string) (out []Explained) {
 	for i := range m.ring {
 		if m.ring[i].RequestID == id {
 			e := m.ring[i]
-			e.Explanation = e.Explanation.Clone()
+			e.Explanation = e.Clone()
 			out = append(out, e)
 		}
 	}

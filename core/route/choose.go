@@ -16,10 +16,14 @@ type Chooser interface {
 // Choice is by whom a decision is made. A chooser makes it once with [NewChoice]
 // and hands it out many times; it is not changed.
 type Choice struct {
-	Policy  Policy
-	Shadow  Shadow // nil for none
-	Mandate Mandate
-	needs   Needs
+	Policy Policy
+	// Fallback decides where Policy finds nobody eligible; nil is [Config.Policy].
+	Fallback Policy
+	Shadow   Shadow // nil for none
+	Mandate  Mandate
+	// Held is the chooser's own, to know a choice by when it is done.
+	Held  any
+	needs Needs
 }
 
 // Mandate is under whose name a decision is made.
@@ -35,7 +39,7 @@ type Mandate struct {
 type Shadow interface {
 	Policy
 	// Compared is told after each decision whether the worker that was picked is also
-	// among the shadow's cheapest.
+	// among the shadow's cheapest; unless it has said [Columns.FellBack].
 	Compared(agrees bool)
 }
 
@@ -51,20 +55,26 @@ func NewChoice(p Policy, shadow Shadow, m Mandate) *Choice {
 // shadow has the shadow score what d was decided from. Nothing of the decision
 // depends on it.
 func (r *Router) shadow(s Shadow, d *Decision) {
-	agrees := r.phases[serving].shadow(s, &r.query, d.Serve)
+	agrees, answered := r.phases[serving].shadow(s, &r.query, d.Serve)
 	if p := &r.phases[prefilling]; p.asked && d.Prefill != None {
-		agrees = p.shadow(s, &r.query, d.Prefill) && agrees
+		too, both := p.shadow(s, &r.query, d.Prefill)
+		agrees, answered = agrees && too, answered && both
 	}
-	s.Compared(agrees)
+	if answered {
+		s.Compared(agrees)
+	}
 }
 
 // shadow scores, and reports whether no candidate is cheaper than the one that was
-// picked.
-func (p *phase) shadow(s Shadow, q *Query, picked int) bool {
+// picked, and whether it had an answer.
+func (p *phase) shadow(s Shadow, q *Query, picked int) (agrees, answered bool) {
 	c := &p.columns
 	parts, fell := len(c.parts), c.fell
+	c.fell = ""
 	p.tried = sized(p.tried, len(p.cost))
+	q.Prefill = p.prompt
 	s.Score(q, c, p.tried)
+	answered = c.fell == ""
 	c.parts, c.fell = c.parts[:parts], fell // what is explained is the decision
 	lowest, own := math.Inf(1), math.NaN()
 	for i, v := range p.tried {
@@ -75,7 +85,26 @@ func (p *phase) shadow(s Shadow, q *Query, picked int) bool {
 			own = v
 		}
 	}
-	return own <= lowest
+	return own <= lowest, answered
+}
+
+// fallBack decides in place of a policy that found nobody eligible: one that was
+// uploaded makes decisions worse, never impossible.
+func (r *Router) fallBack(kind int, s *roster, q *Query) (best, next int) {
+	c := &r.phases[kind].columns
+	why := c.fell
+	if why == "" {
+		why = "none"
+	}
+	best, next = None, None
+	if other := r.choice.Fallback; other != nil {
+		best, next = r.score(kind, s, q, &Choice{Policy: other, needs: NeedsOf(other)})
+	}
+	if best == None {
+		best, next = r.score(kind, s, q, r.fixed)
+	}
+	c.FellBack(why)
+	return best, next
 }
 
 // Part takes scratch space for what one part of a policy that combines several

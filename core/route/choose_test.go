@@ -69,6 +69,37 @@ func TestChosenPolicyCannotMakeDecisionsImpossible(t *testing.T) {
 	}
 }
 
+// What cannot answer says so, and the fallback that it names decides.
+type helpless struct{}
+
+func (helpless) Name() string { return "helpless" }
+func (helpless) Score(_ *Query, c *Columns, cost []float64) {
+	c.FellBack("fuel")
+	for i := range cost {
+		cost[i] = math.NaN()
+	}
+}
+
+func TestFallback(t *testing.T) {
+	y := newYard(fleet.Worker{ID: "a"}, fleet.Worker{ID: "b"})
+	c := NewChoice(helpless{}, nil, Mandate{Policy: "h@1"})
+	r := New(Config{Policy: fixedCost{0, 1}, Chooser: &hand{choice: c}, Mode: Never})
+	for _, tt := range []struct {
+		fallback Policy
+		want     fleet.WorkerID
+	}{{nil, "a"}, {fixedCost{1, 0}, "b"}, {helpless{}, "a"}} {
+		c.Fallback = tt.fallback
+		if d := y.decide(t, r, Query{}, nil); d.Server().ID != tt.want || d.Fallback != "fuel" {
+			t.Errorf("%v: %s, fallback %q", tt.fallback, d.Server().ID, d.Fallback)
+		}
+	}
+	s := &tryout{Policy: helpless{}}
+	r = New(Config{Chooser: &hand{choice: NewChoice(fixedCost{0, 1}, s, Mandate{})}, Mode: Never})
+	if d := y.decide(t, r, Query{}, nil); d.Fallback != "" || len(s.agreed) != 0 {
+		t.Errorf("a helpless shadow: fallback %q, compared %v", d.Fallback, s.agreed)
+	}
+}
+
 func TestShadowIsComparedAndChangesNothing(t *testing.T) {
 	y := newYard(fleet.Worker{ID: "a"}, fleet.Worker{ID: "b"}, fleet.Worker{ID: "c"})
 	run := func(shadow Shadow) (ids []fleet.WorkerID, r *Router) {

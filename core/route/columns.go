@@ -36,9 +36,9 @@ type Columns struct {
 	Missed       []float64 // prompt tokens this gateway gave it to compute in the last three minutes
 	Found        []float64 // prompt tokens of those requests that its cache was believed to hold
 
-	Role         []uint32  // the phases it serves, of fleet.Role
-	Zone         []uint32  // a number for its zone, by label, the same for the same zone; 0 is unknown
-	Age          []float64 // seconds since it last said something of itself, or NaN
+	Role []uint32  // the phases it serves, of fleet.Role
+	Zone []uint32  // a number for its zone, by label, the same for the same zone; 0 is unknown
+	Age  []float64 // seconds since it last said something of itself, or NaN
 
 	base        []float64 // Active as far as the worker itself said
 	context     []float64 // tokens of KV that gateways' requests added

@@ -140,6 +140,7 @@ type phase struct {
 	out     []int32 // places in the roster of those that are no candidates
 	best    int     // the place of the candidate that was picked
 	asked   bool    // in the last decision
+	prompt  bool    // its workers compute the prompt alone
 }
 
 // veto is why a worker was no candidate.
@@ -270,9 +271,7 @@ func (r *Router) choose(kind int, q *Query, lined *load.Columns, server int, any
 	p.exclude(s, q, lined, r.aligned.pairing(server), anyway)
 	best, next = r.score(kind, s, q, r.choice)
 	if best == None && r.choice != r.fixed && len(p.cost) > 0 {
-		// A policy that was uploaded makes decisions worse, never impossible.
-		best, next = r.score(kind, s, q, r.fixed)
-		p.columns.FellBack("none")
+		best, next = r.fallBack(kind, s, q)
 	}
 	return p.columns.place(best), p.columns.place(next)
 }
@@ -287,7 +286,8 @@ func (r *Router) score(kind int, s *roster, q *Query, c *Choice) (best, next int
 	if n == 0 {
 		return None, None
 	}
-	q.Prefill = kind == prefilling
+	p.prompt = kind == prefilling
+	q.Prefill = p.prompt
 	c.Policy.Score(q, &p.columns, p.cost)
 	best, next = r.pick(p.cost)
 	p.best = best

@@ -100,6 +100,13 @@ var (
 	// PeerConnections is open connections between nodes by direction: in, out. It
 	// returns to zero.
 	PeerConnections = Desc{Name: "yardmaster_peer_connections", Type: GaugeType, Labels: []string{"direction"}, Help: "Open connections to other nodes, by who made them: in or out."}
+	// PolicyBytes is the bytes of policies that this node holds.
+	PolicyBytes = Desc{Name: "yardmaster_policy_bytes", Type: GaugeType, Help: "Bytes of policies' modules that this node holds."}
+	// PolicyMissing is the versions whose bytes this node lacks. It returns to zero.
+	PolicyMissing = Desc{Name: "yardmaster_policy_missing", Type: GaugeType, Help: "Versions of policies whose bytes this node does not have yet."}
+	// PolicyFetches counts attempts to take a policy's bytes from another node by
+	// outcome: ok, missing, false (other bytes than asked for), failed.
+	PolicyFetches = Desc{Name: "yardmaster_policy_fetches_total", Type: CounterType, Labels: []string{"outcome"}, Help: "Attempts to take a policy's bytes from another node, by outcome."}
 	// LeaseExpiries counts workers expired for not renewing.
 	LeaseExpiries = Desc{Name: "yardmaster_lease_expiries_total", Type: CounterType, Help: "Workers expired because they stopped renewing their lease."}
 )
@@ -223,3 +230,45 @@ var (
 	// malformed, replaced, too_many, identity, not_leader.
 	HubCuts = Desc{Name: "yardmaster_hub_cuts_total", Type: CounterType, Labels: []string{"end", "reason"}, Help: "Streams of the load hub that were cut, by the end that did and why."}
 )
+
+// Policies: what was uploaded and bound. A policy is named name@version, or by its
+// name alone where it is built in.
+var (
+	// PolicyDecisions counts decisions made under a policy's name by stage: active,
+	// canary.
+	PolicyDecisions = Desc{Name: "yardmaster_policy_decisions_total", Type: CounterType, Labels: []string{"kind", "policy", "stage"}, MaxSeries: named, Help: "Decisions by policy and version, and by the stage in which it decided: active or canary."}
+	// PolicyFaults counts calls without an answer by fault: busy, fuel, trap, refused,
+	// rows, scores, quarantined.
+	PolicyFaults = Desc{Name: "yardmaster_policy_faults_total", Type: CounterType, Labels: []string{"policy", "fault"}, MaxSeries: named, Help: "Calls of a policy that gave no answer, so that a native policy decided."}
+	// PolicyShadow counts what shadows found by result: agree, disagree, skipped.
+	PolicyShadow = Desc{Name: "yardmaster_policy_shadow_total", Type: CounterType, Labels: []string{"policy", "result"}, MaxSeries: named, Help: "Decisions that a shadow policy was compared with, by result; skipped were not scored, to bound the time."}
+	// PolicyBound is 1 for each policy that this node serves with.
+	PolicyBound = Desc{Name: "yardmaster_policy_bound_info", Type: GaugeType, Labels: []string{"kind", "model", "stage", "policy"}, MaxSeries: named, Help: "1 for each policy that this node decides with, by stage; an empty model is all models."}
+	// PolicyIndex is the log index of the bindings that this node decides by.
+	PolicyIndex = Desc{Name: "yardmaster_policy_binding_index", Type: GaugeType, Help: "Log index of the bindings that this node decides by."}
+	// PolicyUnready counts bindings that this node does not follow yet, and versions
+	// that it has not prepared.
+	PolicyUnready = Desc{Name: "yardmaster_policy_unready", Type: GaugeType, Labels: []string{"what"}, Help: "Bindings that this node does not follow yet, and versions that are not prepared."}
+	// PolicySwap is from learning of a binding to deciding by it.
+	PolicySwap = Desc{Name: "yardmaster_policy_swap_seconds", Type: HistogramType, Buckets: secondsFine, Help: "From learning of a changed binding to deciding by it."}
+	// PolicyPrepare is the time to fetch, check and compile a version.
+	PolicyPrepare = Desc{Name: "yardmaster_policy_prepare_seconds", Type: HistogramType, Buckets: secondsFine, Help: "Time to fetch, check and compile a version of a policy."}
+	// PolicyInstances counts instances by state: live, lost (not replaced after a
+	// fault).
+	PolicyInstances = Desc{Name: "yardmaster_policy_instances", Type: GaugeType, Labels: []string{"state"}, Help: "Instances of policies: live, and lost because they could not be replaced after a fault."}
+	// PolicyLines counts log lines of policies by fate: logged, dropped.
+	PolicyLines = Desc{Name: "yardmaster_policy_log_lines_total", Type: CounterType, Labels: []string{"policy", "fate"}, MaxSeries: named, Help: "Lines that policies logged, and that were dropped because they were too many."}
+	// PolicyWrites counts writes of policies to the cluster's state by fate:
+	// committed, lost, refused.
+	PolicyWrites = Desc{Name: "yardmaster_policy_state_writes_total", Type: CounterType, Labels: []string{"policy", "fate"}, MaxSeries: named, Help: "Writes of policies to the cluster's state: committed, lost in a failed batch, or refused."}
+	// PolicyOutcomes counts outcomes of requests by fate: observed, lost.
+	PolicyOutcomes = Desc{Name: "yardmaster_policy_outcomes_total", Type: CounterType, Labels: []string{"fate"}, Help: "Outcomes of requests that observers were shown, and that were lost because they came too fast."}
+	// PolicyCounter is what policies count themselves.
+	PolicyCounter = Desc{Name: "yardmaster_policy_counter_total", Type: CounterType, Labels: []string{"policy", "counter"}, MaxSeries: named, Help: "Counters that policies declare in their manifests."}
+)
+
+// PolicyHistogram is the family of a histogram that a policy declares, whose buckets
+// are its own. name is made of letters, digits and underscores.
+func PolicyHistogram(name string, buckets []float64) Desc {
+	return Desc{Name: "yardmaster_policy_value_" + name, Type: HistogramType, Labels: []string{"policy"}, Buckets: buckets, Help: "A histogram that policies declare in their manifests."}
+}

@@ -209,6 +209,8 @@ func Open[R any](ctx context.Context, cfg Config, fsm FSM[R]) (*Group[R], error)
 	}
 	g.trans.Watch(g.raft)
 	g.trans.Screen(g.screen)
+	g.trans.Hold(g.store.Await)
+	g.store.Behind(g.mayTrail)
 	g.listen()
 	g.adjust(g.raft.GetConfiguration().Configuration())
 	g.tasks.Go(g.drainNotify)

@@ -40,6 +40,7 @@ type Guarded struct {
 	inner Inner
 	node  atomic.Pointer[Node]
 	sieve atomic.Pointer[Sieve]
+	await atomic.Pointer[func(index uint64) error] // see Hold
 	// queue is what the library consumes: inner's requests and the heartbeats
 	// that were not let through.
 	queue chan raft.RPC
@@ -67,6 +68,20 @@ type Sieve func(rpc raft.RPC, pass func(raft.RPC))
 
 // Screen has every request go through s, but for heartbeats, which are let by.
 func (g *Guarded) Screen(s Sieve) { g.sieve.Store(&s) }
+
+// Hold keeps from the library what a peer answers to entries until await has
+// returned for the last of them. After an error the answer is lost. See
+// wal.Guarded.Behind for why.
+func (g *Guarded) Hold(await func(index uint64) error) { g.await.Store(&await) }
+
+// hold returns when a peer's answer to entries may be heard.
+func (g *Guarded) hold(entries []*raft.Log) error {
+	await := g.await.Load()
+	if await == nil || len(entries) == 0 {
+		return nil
+	}
+	return (*await)(entries[len(entries)-1].Index)
+}
 
 func (g *Guarded) forward() {
 	for {
@@ -137,7 +152,11 @@ func (g *Guarded) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddr
 	if g.closed() {
 		return nil, ErrClosed
 	}
-	return g.inner.AppendEntriesPipeline(id, target)
+	inner, err := g.inner.AppendEntriesPipeline(id, target)
+	if err != nil {
+		return nil, err
+	}
+	return newPipeline(inner, g.hold), nil
 }
 
 // AppendEntries calls a peer.
@@ -147,6 +166,9 @@ func (g *Guarded) AppendEntries(id raft.ServerID, target raft.ServerAddress, arg
 	}
 	call := g.acks.calls.Add(1)
 	if err := g.inner.AppendEntries(id, target, args, resp); err != nil {
+		return err
+	}
+	if err := g.hold(args.Entries); err != nil {
 		return err
 	}
 	if resp.Term == args.Term {

@@ -19,6 +19,7 @@ import (
 // the sender goes on and finds out.
 type pipeline struct {
 	raft.AppendPipeline
+	hold    func([]*raft.Log) error // returns when the answer to these may be heard
 	answers chan raft.AppendFuture
 	closed  chan struct{}
 	close   sync.Once
@@ -29,8 +30,8 @@ type pipeline struct {
 // before the sender finds out that nobody does.
 const maxAnswers = 64
 
-func newPipeline(inner raft.AppendPipeline) *pipeline {
-	p := &pipeline{AppendPipeline: inner, answers: make(chan raft.AppendFuture, maxAnswers), closed: make(chan struct{}), ended: make(chan struct{})}
+func newPipeline(inner raft.AppendPipeline, hold func([]*raft.Log) error) *pipeline {
+	p := &pipeline{AppendPipeline: inner, hold: hold, answers: make(chan raft.AppendFuture, maxAnswers), closed: make(chan struct{}), ended: make(chan struct{})}
 	go p.relay()
 	return p
 }
@@ -41,6 +42,9 @@ func (p *pipeline) relay() {
 	for {
 		select {
 		case f := <-p.AppendPipeline.Consumer():
+			if p.hold(f.Request().Entries) != nil {
+				continue // the group is about to end
+			}
 			select {
 			case p.answers <- f:
 			case <-p.closed:

@@ -11,7 +11,9 @@ import (
 func TestPipelineWhoseAnswersNobodyLooksAt(t *testing.T) {
 	m := newFleet(t, "a", "b").rafts
 	answer(t, m["b"], nil)
-	p, err := m["a"].AppendEntriesPipeline("b", "")
+	g := Guard(m["a"])
+	defer g.Close() //nolint:errcheck // the fleet closes it, too
+	p, err := g.AppendEntriesPipeline("b", "")
 	if err != nil {
 		t.Fatal(err)
 	}

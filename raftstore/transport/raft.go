@@ -185,11 +185,7 @@ func (r *raftNet) TimeoutNow(id raft.ServerID, target raft.ServerAddress, args *
 }
 
 func (r *raftNet) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
-	inner, err := r.out.AppendEntriesPipeline(id, r.key(usePipeline, id, target))
-	if err != nil {
-		return nil, err
-	}
-	return newPipeline(inner), nil
+	return r.out.AppendEntriesPipeline(id, r.key(usePipeline, id, target))
 }
 
 func (r *raftNet) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {

@@ -31,15 +31,23 @@ type Guarded struct {
 	deadline atomic.Int64 // nanoseconds
 	onFault  func(error)
 
-	mu     sync.Mutex
-	fault  error
-	writes sync.WaitGroup // writes still inside inner, given up or not
+	may       atomic.Pointer[func([]*raft.Log) bool] // see Behind
+	unwritten atomic.Uint64                          // first entry that is not on disk, or nothing
+
+	mu      sync.Mutex
+	fault   error
+	recent  recent
+	writing bool           // writeBehind runs
+	written *sync.Cond     // of mu: unwritten, writing or fault has changed
+	writes  sync.WaitGroup // writes still inside inner, given up or not
 }
 
-// Guard wraps inner. onFault is called once, from the failing call, before that
-// call returns; it must not block and must not call the store.
+// Guard wraps inner. onFault is called once, before a call that fails returns; it
+// must not block and must not call the store.
 func Guard(inner Store, deadline time.Duration, onFault func(error)) *Guarded {
 	g := &Guarded{inner: inner, onFault: onFault}
+	g.written = sync.NewCond(&g.mu)
+	g.unwritten.Store(nothing)
 	g.SetDeadline(deadline)
 	return g
 }
@@ -53,15 +61,31 @@ func (g *Guarded) Deadline() time.Duration { return time.Duration(g.deadline.Loa
 // StoreLog stores one entry within the deadline.
 func (g *Guarded) StoreLog(l *raft.Log) error { return g.StoreLogs([]*raft.Log{l}) }
 
-// StoreLogs stores entries within the deadline. The entries must not change
-// afterwards, not even after an error.
+// StoreLogs stores entries within the deadline, or takes them to be stored, see
+// Behind. The entries must not change afterwards, not even after an error.
 func (g *Guarded) StoreLogs(logs []*raft.Log) error {
-	return g.write("store entries", func() error { return g.inner.StoreLogs(logs) })
+	if len(logs) == 0 {
+		return nil
+	}
+	if may := g.may.Load(); may != nil && (*may)(logs) {
+		return g.storeBehind(logs)
+	}
+	if err := g.write("store entries", func() error { return g.inner.StoreLogs(logs) }); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.recent.add(logs, false)
+	return nil
 }
 
 // DeleteRange deletes entries within the deadline.
 func (g *Guarded) DeleteRange(minIndex, maxIndex uint64) error {
-	return g.write("delete entries", func() error { return g.inner.DeleteRange(minIndex, maxIndex) })
+	err := g.write("delete entries", func() error { return g.inner.DeleteRange(minIndex, maxIndex) })
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.recent.forget(minIndex, maxIndex)
+	return err
 }
 
 // Set stores a small value within the deadline.
@@ -92,11 +116,24 @@ func (g *Guarded) GetLog(index uint64, l *raft.Log) error {
 // Entry is GetLog for callers that are not the library: a failure is a fault and
 // wraps ErrFailed, and the goroutine goes on.
 func (g *Guarded) Entry(index uint64, l *raft.Log) error {
+	if g.isRecent(index, l) {
+		return nil
+	}
 	err := g.inner.GetLog(index, l)
 	if err != nil && !errors.Is(err, raft.ErrLogNotFound) {
 		return g.fail(fmt.Errorf("%w: read entry %d: %w", ErrFailed, index, err))
 	}
 	return err
+}
+
+func (g *Guarded) isRecent(index uint64, l *raft.Log) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	found := g.recent.find(index)
+	if found != nil {
+		*l = *found
+	}
+	return found != nil
 }
 
 // Get reads a small value.
@@ -106,10 +143,28 @@ func (g *Guarded) Get(key []byte) ([]byte, error) { return g.inner.Get(key) }
 func (g *Guarded) GetUint64(key []byte) (uint64, error) { return g.inner.GetUint64(key) }
 
 // FirstIndex is the first stored index, 0 when there is none.
-func (g *Guarded) FirstIndex() (uint64, error) { return g.inner.FirstIndex() }
+func (g *Guarded) FirstIndex() (uint64, error) {
+	if first, err := g.inner.FirstIndex(); err != nil || first > 0 {
+		return first, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if pending := g.recent.pending(); len(pending) > 0 {
+		return pending[0].Index, nil
+	}
+	return 0, nil
+}
 
 // LastIndex is the last stored index, 0 when there is none.
-func (g *Guarded) LastIndex() (uint64, error) { return g.inner.LastIndex() }
+func (g *Guarded) LastIndex() (uint64, error) {
+	g.mu.Lock()
+	if n := len(g.recent.logs); n > 0 {
+		defer g.mu.Unlock()
+		return g.recent.logs[n-1].Index, nil
+	}
+	g.mu.Unlock()
+	return g.inner.LastIndex()
+}
 
 // IsMonotonic passes on whether the store refuses gaps.
 func (g *Guarded) IsMonotonic() bool { return g.inner.IsMonotonic() }
@@ -127,7 +182,7 @@ func (g *Guarded) Fault() error {
 func (g *Guarded) Close() error {
 	g.mu.Lock()
 	if g.fault == nil {
-		g.fault = errors.New("store is closed")
+		g.fault = errStoreClosed
 	}
 	g.mu.Unlock()
 	done := make(chan error, 1)
@@ -146,7 +201,14 @@ func (g *Guarded) Close() error {
 	}
 }
 
+// errStoreClosed refuses writes. Those that were taken before are still made.
+var errStoreClosed = errors.New("store is closed")
+
+// write makes a write once those that were taken before it are made.
 func (g *Guarded) write(what string, f func() error) error {
+	if err := g.Await(nothing - 1); err != nil {
+		return fmt.Errorf("%s: store is out of use: %w", what, err)
+	}
 	g.mu.Lock()
 	if err := g.fault; err != nil {
 		g.mu.Unlock()
@@ -163,11 +225,15 @@ func (g *Guarded) write(what string, f func() error) error {
 	deadline := g.Deadline()
 	switch err := await(done, deadline, time.After); {
 	case errors.Is(err, errLate):
-		return g.fail(fmt.Errorf("%w: %s took longer than %v", ErrStalled, what, deadline))
+		return g.fail(late(what, deadline))
 	case err != nil:
 		return g.fail(fmt.Errorf("%w: %s: %w", ErrFailed, what, explain(err)))
 	}
 	return nil
+}
+
+func late(what string, deadline time.Duration) error {
+	return fmt.Errorf("%w: %s took longer than %v", ErrStalled, what, deadline)
 }
 
 // errLate means that the time to wait was over.
@@ -209,5 +275,6 @@ func (g *Guarded) fail(err error) error {
 	if first {
 		g.onFault(err)
 	}
+	g.written.Broadcast()
 	return err
 }

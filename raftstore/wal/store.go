@@ -10,7 +10,9 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 	raftwal "github.com/hashicorp/raft-wal"
+	"github.com/hashicorp/raft-wal/fs"
 	"github.com/hashicorp/raft-wal/metadb"
+	"github.com/hashicorp/raft-wal/segment"
 )
 
 // Store is a log and the small durable values beside it.
@@ -66,7 +68,8 @@ func openIn(dir string, meta *metadb.BoltMetaDB, log hclog.Logger, o options) (S
 		return nil, err
 	}
 	w, err := openLog(func() (*raftwal.WAL, error) {
-		return raftwal.Open(dir, raftwal.WithLogger(log), raftwal.WithSegmentSize(segmentBytes), raftwal.WithMetaStore(meta))
+		return raftwal.Open(dir, raftwal.WithLogger(log), raftwal.WithSegmentSize(segmentBytes), raftwal.WithMetaStore(meta),
+			raftwal.WithSegmentFiler(segment.NewFiler(dir, files{fs.New()})))
 	})
 	if err != nil {
 		return nil, err

@@ -18,6 +18,7 @@ const Section = "yardmaster.manifest"
 // The bounds of a manifest.
 const (
 	MostManifest = 16 << 10 // bytes
+	MostColumns  = 64 // a bit for each in the request block
 	MostParams   = 64
 	MostMetrics  = 32 // counters, and histograms
 	MostBuckets  = 24 // of a histogram
@@ -212,6 +213,10 @@ func isName(s string) bool {
 }
 
 func (m *Manifest) validateColumns(p *problems) {
+	if len(m.Columns) > MostColumns {
+		p.addf("%d columns are more than %d", len(m.Columns), MostColumns)
+		return
+	}
 	known := m.Kind.Columns()
 	seen := map[string]bool{}
 	for _, c := range m.Columns {

@@ -44,7 +44,8 @@ type Instance struct {
 	call            api.Function
 	stack           [1]uint64
 	seed            uint64 // state of the random numbers
-	now             int64  // Unix time in milliseconds, the same throughout a call
+	known           uint64 // a bit for each input column that is filled; the others say unknown
+	now             int64  // Unix time in milliseconds, the same throughout a call; 0 until it is asked for
 	ops             int    // reads and writes of state in this call
 	lines           int    // lines logged in this call
 	failed          bool
@@ -149,6 +150,9 @@ func (in *Instance) view(whole []byte) {
 	for _, at := range in.layout.Outputs {
 		in.outputs = append(in.outputs, column(at))
 	}
+	for i := range in.inputs {
+		in.forget(i)
+	}
 	r := in.layout.Request
 	in.request = whole[r.At : r.At+r.Size : r.At+r.Size]
 }
@@ -228,8 +232,7 @@ func (in *Instance) invoke(export string, arg int) (uint64, error) {
 // begin sets what a call may use.
 func (in *Instance) begin(budget int64) {
 	in.refuel(budget)
-	in.ops, in.lines = 0, 0
-	in.now = in.policy.services.NowMillis()
+	in.ops, in.lines, in.now = 0, 0, 0
 }
 
 // Score calls a router over n rows and returns its scores, a view of the guest's
@@ -250,13 +253,19 @@ func (in *Instance) done(code uint64, err error) error {
 	return err
 }
 
-// Route calls a router that picks one of n rows itself, or none.
+// Route calls a router that picks one of n rows itself. That it has no opinion is an
+// error that wraps [ErrRefused].
 func (in *Instance) Route(n int) (int, error) {
 	row, err := in.invoke(abi.ExportRoute, n)
-	if err == nil && row >= uint64(n) {
-		err = fmt.Errorf("%w: it picked row %d of %d", ErrRefused, int64(row), n)
+	switch {
+	case err != nil:
+		return 0, err
+	case int64(row) == -1:
+		return 0, fmt.Errorf("%w: %w", ErrRefused, errAbstains)
+	case row >= uint64(n):
+		return 0, fmt.Errorf("%w: it picked row %d of %d", ErrRefused, int64(row), n)
 	}
-	return int(row), err
+	return int(row), nil
 }
 
 // Admit calls an admission policy on the request block.

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync/atomic"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -12,204 +12,159 @@ import (
 	"github.com/yardmaster/yardmaster/policies/abi"
 )
 
-// Router scores candidates by a policy in Wasm. It is a [route.Policy]: when the
-// guest cannot answer, the fallback does, in the same call.
+// Router scores candidates by a policy in Wasm, or has it pick one. It is a
+// [route.Policy]: when the guest cannot answer, the fallback does, in the same call.
+// It may be used from several goroutines.
 type Router struct {
 	policy   *Policy
+	name     string
 	fallback route.Policy
-	fills    []fill // of the manifest's columns
-	filled   uint64 // a bit for each that is known
-	faults   [faultKinds]atomic.Uint64
-}
-
-// fill writes one column for all candidates.
-type fill func(in *Instance, column int, c *route.Columns)
-
-// Fault is why a fallback answered.
-type Fault int
-
-// The faults.
-const (
-	FaultBusy    Fault = iota // all instances were lent
-	FaultFuel                 // the budget was used up
-	FaultTrap                 // the guest trapped
-	FaultRefused              // the guest said that it cannot say
-	FaultRows                 // more candidates than the guest has room for
-	FaultScores               // no candidate got a score that is a number
-	faultKinds
-)
-
-// String is the fault's name in metrics.
-func (f Fault) String() string {
-	return [...]string{"busy", "fuel", "trap", "refused", "rows", "scores"}[f]
+	fills    []fill // of the manifest's columns; nil where nobody ever fills one
+	needs    route.Needs
+	tally    tally
 }
 
 // ErrColumn says that a policy needs a column that this host does not have.
 var ErrColumn = errors.New("column not available")
 
-// NewRouter makes a router of a policy that scores. The policy stays the caller's to
+// NewRouter makes a router of a policy of that kind. The policy stays the caller's to
 // close. Errors wrap [ErrColumn] or [ErrRefused].
 func NewRouter(p *Policy, fallback route.Policy) (*Router, error) {
-	r := &Router{policy: p, fallback: fallback}
-	if p.manifest.Kind != abi.Router || p.export != abi.ExportScore {
-		return nil, fmt.Errorf("%w: %s is of kind %s and answers by %s, not by %s", ErrRefused, p.manifest.Name, p.manifest.Kind, p.export, abi.ExportScore)
+	if err := p.of(abi.Router); err != nil {
+		return nil, err
 	}
-	for i, c := range p.manifest.Columns {
-		f := fillOf(c.Name)
-		switch {
-		case f != nil:
-			r.filled |= 1 << i
-		case !c.Optional:
+	r := &Router{policy: p, name: p.manifest.Name + "@" + p.manifest.Version, fallback: fallback, needs: route.NeedsOf(fallback)}
+	for _, c := range p.manifest.Columns {
+		s, ok := sourceOf(c.Name)
+		if !ok && !c.Optional {
 			return nil, fmt.Errorf("%w: %s needs %q, which routing does not collect; make it optional", ErrColumn, p.manifest.Name, c.Name)
-		default:
-			f = unknown
 		}
-		r.fills = append(r.fills, f)
+		r.fills, r.needs = append(r.fills, s.fill), r.needs|s.needs
 	}
 	return r, nil
 }
 
+// of says whether the policy is of a kind.
+func (p *Policy) of(kind abi.Kind) error {
+	if p.manifest.Kind != kind {
+		return fmt.Errorf("%w: %s is of kind %s, not %s", ErrRefused, p.manifest.Name, p.manifest.Kind, kind)
+	}
+	return nil
+}
+
 // Name is the policy's name and version.
-func (r *Router) Name() string { return r.policy.manifest.Name + "@" + r.policy.manifest.Version }
+func (r *Router) Name() string { return r.name }
+
+// Needs are the columns that the policy or its fallback read of those that routing
+// fills on demand.
+func (r *Router) Needs() route.Needs { return r.needs }
+
+// Counts is what became of all calls so far.
+func (r *Router) Counts() Counts { return r.tally.counts() }
 
 // Faults is how often the fallback answered for that reason.
-func (r *Router) Faults(f Fault) uint64 { return r.faults[f].Load() }
+func (r *Router) Faults(f Fault) uint64 { return r.tally.kinds[f].Load() }
 
-// Score writes the candidates' costs: the guest's, or the fallback's. A score that
-// is not finite makes a candidate ineligible; if none is left, the fallback scores
-// all, for a policy may make a decision worse and never impossible.
+// Score writes the candidates' costs: the guest's, or the fallback's, which then is
+// said in the columns. A score that is not finite makes a candidate ineligible; if none
+// is left, the fallback scores all, for a policy may make a decision worse and never
+// impossible.
 func (r *Router) Score(q *route.Query, c *route.Columns, cost []float64) {
-	if fault, ok := r.ask(q, c, cost); !ok {
-		r.faults[fault].Add(1)
+	if fault := r.Try(q, c, cost); fault != NoFault {
+		c.FellBack(fault.String())
 		r.fallback.Score(q, c, cost)
 	}
 }
 
-func (r *Router) ask(q *route.Query, c *route.Columns, cost []float64) (fault Fault, ok bool) {
+// Try is Score without the fallback: unless it returns NoFault, what it has written is
+// nothing.
+func (r *Router) Try(q *route.Query, c *route.Columns, cost []float64) Fault {
+	fault := r.ask(q, c, cost)
+	r.tally.add(fault)
+	return fault
+}
+
+func (r *Router) ask(q *route.Query, c *route.Columns, cost []float64) Fault {
 	in := r.policy.Take()
 	if in == nil {
-		return FaultBusy, false
+		return FaultBusy
 	}
-	defer r.policy.Put(in)
-	if len(cost) > in.Rows() {
-		return FaultRows, false
+	fault := r.lent(in, q, c, cost)
+	r.policy.Put(in)
+	return fault
+}
+
+// lent asks an instance.
+func (r *Router) lent(in *Instance, q *route.Query, c *route.Columns, cost []float64) Fault {
+	n := len(cost)
+	if n > in.Rows() {
+		return FaultRows
 	}
+	filled := uint64(0)
 	for i, fill := range r.fills {
-		fill(in, i, c)
+		switch {
+		case fill != nil && fill(in, i, c):
+			filled |= 1 << i
+		case in.known&(1<<i) != 0:
+			in.forget(i) // it was filled when the instance was lent before
+		}
 	}
-	request := abi.RouterRequest{
-		Seed: q.Draw, Model: xxhash.Sum64String(q.Model), Columns: r.filled,
-		Prompt: clamp(float64(q.Prompt)), Output: abi.UnknownU32, BlockTokens: clamp(float64(q.BlockTokens)),
-		SLOFirst: nan32, SLOBetween: nan32, WaitedMillis: nan32,
-	}
+	in.known = filled
+	request := requestOf(q, filled)
 	request.Put(in.Request())
 	in.Seed(q.Draw)
-	scores, err := in.Score(len(cost))
-	if err != nil {
-		return faultOf(err), false
+	if r.policy.export == abi.ExportRoute {
+		return route1(in, cost)
 	}
-	return FaultScores, finite(scores, cost)
+	scores, err := in.Score(n)
+	if err != nil {
+		return faultOf(err)
+	}
+	if !widen(cost, scores) && n > 0 {
+		return FaultScores
+	}
+	return NoFault
+}
+
+// route1 has the guest pick: what it picks costs 0, and everybody else is taken only
+// when that is not.
+func route1(in *Instance, cost []float64) Fault {
+	row, err := in.Route(len(cost))
+	if err != nil {
+		return faultOf(err)
+	}
+	for i := range cost {
+		cost[i] = math.Inf(1)
+	}
+	cost[row] = 0
+	return NoFault
+}
+
+// requestOf is a query as the guest sees it.
+func requestOf(q *route.Query, filled uint64) abi.RouterRequest {
+	r := abi.RouterRequest{
+		Seed: q.Draw, Model: xxhash.Sum64String(q.Model), Tenant: q.Tenant, Session: q.Session, Columns: filled,
+		Prompt: clamp(float64(q.Prompt)), Output: abi.UnknownU32, BlockTokens: clamp(float64(q.BlockTokens)), Class: q.Class,
+		SLOFirst: wanted(q.First), SLOBetween: wanted(q.Between), WaitedMillis: float32(q.Waited.Seconds() * 1000),
+	}
+	if q.Output > 0 {
+		r.Output = clamp(float64(q.Output))
+	}
+	if q.Prefill {
+		r.Phase = 1
+	}
+	return r
+}
+
+// wanted is a time in milliseconds; 0 is none, and NaN for the guest.
+func wanted(d time.Duration) float32 {
+	if d <= 0 {
+		return nan32
+	}
+	return float32(d.Seconds() * 1000)
 }
 
 var nan32 = float32(math.NaN())
 
 // clamp makes a count a u32.
 func clamp(v float64) uint32 { return uint32(min(max(v, 0), float64(abi.UnknownU32-1))) }
-
-func faultOf(err error) Fault {
-	switch {
-	case errors.Is(err, ErrFuel):
-		return FaultFuel
-	case errors.Is(err, ErrTrap):
-		return FaultTrap
-	default:
-		return FaultRefused
-	}
-}
-
-// finite copies scores, with NaN for what is infinite, and says whether one is left,
-// or there were none to begin with.
-func finite(scores []float32, cost []float64) bool {
-	some := len(scores) == 0
-	for i, s := range scores {
-		v := float64(s)
-		// The difference of a number with itself is 0, of anything else NaN.
-		if v-v == 0 {
-			some = true
-		} else {
-			v = math.NaN()
-		}
-		cost[i] = v
-	}
-	return some
-}
-
-// fillOf finds what fills a column, or nil.
-func fillOf(name string) fill {
-	switch name {
-	case "key_low":
-		return func(in *Instance, at int, c *route.Columns) { keys(in.U32(at), c.Key, 0) }
-	case "key_high":
-		return func(in *Instance, at int, c *route.Columns) { keys(in.U32(at), c.Key, 32) }
-	case "in_flight":
-		return numbers(func(c *route.Columns) []float64 { return c.InFlight })
-	case "requests":
-		return numbers(func(c *route.Columns) []float64 { return c.Requests })
-	case "queued_tokens":
-		return numbers(func(c *route.Columns) []float64 { return c.Queued })
-	case "hit_tokens":
-		return numbers(func(c *route.Columns) []float64 { return c.Hit })
-	case "active_blocks":
-		return numbers(func(c *route.Columns) []float64 { return c.Active })
-	case "capacity_blocks":
-		return numbers(func(c *route.Columns) []float64 { return c.Capacity })
-	case "running":
-		return numbers(func(c *route.Columns) []float64 { return c.Running })
-	case "waiting":
-		return numbers(func(c *route.Columns) []float64 { return c.Waiting })
-	case "prefill_rate":
-		return numbers(func(c *route.Columns) []float64 { return c.Rate })
-	case "prefill_seconds_per_token":
-		return func(in *Instance, at int, c *route.Columns) { inverses(in.F32(at), c.Rate) }
-	case "siblings":
-		return numbers(func(c *route.Columns) []float64 { return c.Siblings })
-	case "share":
-		return numbers(func(c *route.Columns) []float64 { return c.Share })
-	default:
-		return nil
-	}
-}
-
-// numbers fills a column from one of the router's.
-func numbers(of func(c *route.Columns) []float64) fill {
-	return func(in *Instance, at int, c *route.Columns) {
-		from := of(c)
-		to := in.F32(at)[:len(from)]
-		for i, v := range from {
-			to[i] = float32(v)
-		}
-	}
-}
-
-func inverses(to []float32, rates []float64) {
-	to = to[:len(rates)]
-	for i, v := range rates {
-		to[i] = float32(1 / v)
-	}
-}
-
-func keys(to []uint32, from []uint64, shift uint) {
-	to = to[:len(from)]
-	for i, v := range from {
-		to[i] = uint32(v >> shift)
-	}
-}
-
-// unknown fills a column that nobody collects.
-func unknown(in *Instance, at int, c *route.Columns) {
-	column := in.U32(at)[:len(c.Worker)]
-	word := in.policy.unknowns[at]
-	for i := range column {
-		column[i] = word
-	}
-}

@@ -3,6 +3,7 @@ package wal
 import (
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -42,11 +43,14 @@ func TestBehindTheLog(t *testing.T) {
 		if err := g.GetLog(2, &l); err != nil || l.Index != 2 || l.Data[0] != 2 || lastOf(t, g) != 3 || lastOf(t, sick.Store) != 0 {
 			t.Fatalf("entry %+v, %v, last %d, on disk %d", l, err, lastOf(t, g), lastOf(t, sick.Store))
 		}
+		var mu sync.Mutex
 		var did []string
 		note := func(what string, err error) {
 			if err != nil || lastOf(t, sick.Store) != 3 {
 				t.Errorf("%s: %v, %d on disk", what, err, lastOf(t, sick.Store))
 			}
+			mu.Lock()
+			defer mu.Unlock()
 			did = append(did, what)
 		}
 		go func() { note("await", g.Await(3)) }()

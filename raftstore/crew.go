@@ -88,10 +88,13 @@ func (s *Store) wind() {
 		s.tasks.Go("the service for peers", s.net.close)
 	}
 	s.tasks.all.Wait()
+	if s.blobs != nil {
+		s.tasks.Go("the shelf of policies", s.blobs.shelf.Close)
+	}
 	if g := s.groups.Load(); g != nil {
 		s.tasks.Go("the batcher of frames", g.frames.Close)
-		s.tasks.all.Wait()
 	}
+	s.tasks.all.Wait()
 }
 
 // closeGroups ends the groups within ctx, and their transports in any case.

@@ -41,6 +41,7 @@ var (
 //	core/wal      log of the group core
 //	core/         its snapshots, in the Raft library's snapshots folder
 //	prefix/       the same of the group prefix
+//	blobs/        policies' bytes, by digest
 //
 // Format 1 had no group prefix and no peers; it is taken over.
 const format = 2

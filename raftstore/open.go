@@ -21,6 +21,9 @@ func (s *Store) open(ctx context.Context) error {
 	if err := s.openStorage(); err != nil {
 		return err
 	}
+	if err := s.openBlobs(); err != nil {
+		return err
+	}
 	if s.cfg.Port == nil {
 		return s.openAlone(ctx)
 	}
@@ -143,6 +146,7 @@ func (s *Store) watch(g *groups) {
 	s.tasks.Go("watching for faults", func() { s.watchFaults(g) })
 	s.tasks.Go("catching up", func() { s.catchUp(g) })
 	s.tasks.Go("tending members", func() { s.tend(g) })
+	s.tasks.Go("keeping policies", s.keepBlobs)
 }
 
 // closeTime bounds the closing of what did not open.

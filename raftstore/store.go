@@ -34,6 +34,7 @@ type Store struct {
 	dir         *directory // nil in memory
 	spool       *spool     // a gateway's folder for snapshots, else nil
 	sync        wal.SyncTimes
+	blobs       *blobs // policies' bytes; nil until the storage is open
 
 	id     atomic.Pointer[nameplate] // its cluster is empty before the node is in one
 	groups atomic.Pointer[groups]    // nil until then

@@ -1,0 +1,323 @@
+package raftstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/core/planner"
+	"github.com/yardmaster/yardmaster/core/rollout"
+	"github.com/yardmaster/yardmaster/raftstore/blob"
+	"github.com/yardmaster/yardmaster/raftstore/group"
+	"github.com/yardmaster/yardmaster/raftstore/peer"
+	"github.com/yardmaster/yardmaster/raftstore/transport"
+	"github.com/yardmaster/yardmaster/raftstore/wal"
+)
+
+var (
+	// ErrNoBlob means that a policy's bytes could not be had: no version names them,
+	// or no node that answers has them.
+	ErrNoBlob = errors.New("policy's bytes cannot be had")
+	// ErrTooFewHold means that the bytes are not on a quorum of voters. The text says
+	// what became of each. Putting them again is harmless.
+	ErrTooFewHold = errors.New("too few planners hold the policy's bytes")
+)
+
+const (
+	// levelOfPolicies is the feature level at which every member can hold blobs.
+	levelOfPolicies = 3
+	// maxHolds is how many blobs are taken in for others at once, and maxPuts how
+	// many this node puts.
+	maxHolds = 4
+	maxPuts  = 2
+	// The pauses between two rounds of asking everybody for a blob.
+	firstAsk, longestAsk = 100 * time.Millisecond, 5 * time.Second
+	// blobGrace is for how long a blob is kept that no version names: an upload that
+	// is about to be named, or a version that was deleted while a restore or a node
+	// behind may still want it.
+	blobGrace  = time.Hour
+	sweepEvery = 5 * time.Minute
+	// keepTime is how long a round of asking everybody for one blob may take.
+	keepTime = time.Minute
+)
+
+// blobs is a node's part in holding policies' bytes.
+type blobs struct {
+	shelf   *blob.Shelf
+	holds   chan struct{} // a token for each blob that is taken in
+	puts    chan struct{} // a token for each blob that is put
+	served  atomic.Pointer[lent]
+	missing atomic.Pointer[[]rollout.Digest]
+
+	mu      sync.Mutex
+	lent    map[rollout.Digest]*lent         // being put; others fetch it from here
+	flights map[rollout.Digest]chan struct{} // being fetched; closed at the end
+
+	bytes, missed measure.Gauge
+	fetches       func(outcome string) measure.Counter
+}
+
+// lent is bytes in memory that other nodes fetch.
+type lent struct {
+	digest rollout.Digest
+	data   []byte
+	users  int
+}
+
+func (s *Store) openBlobs() error {
+	opts := blob.Options{Named: func(d rollout.Digest) bool {
+		_, ok := s.machine.Rollout().Version(d)
+		return ok
+	}}
+	if s.dir != nil {
+		opts.Dir = s.dir.join("blobs")
+		opts.Free = func() (uint64, error) { return wal.FreeBytes(s.dir.path) }
+	}
+	shelf, err := blob.Open(opts)
+	if err != nil {
+		return err
+	}
+	r := s.cfg.Registry
+	s.blobs = &blobs{
+		shelf: shelf, holds: make(chan struct{}, maxHolds), puts: make(chan struct{}, maxPuts),
+		lent: map[rollout.Digest]*lent{}, flights: map[rollout.Digest]chan struct{}{},
+		bytes: r.Gauge(measure.PolicyBytes), missed: r.Gauge(measure.PolicyMissing),
+		fetches: func(outcome string) measure.Counter { return r.Counter(measure.PolicyFetches, outcome) },
+	}
+	return nil
+}
+
+// PutBlob brings a policy's bytes to the planners and returns their digest once a
+// quorum of voters has them on disk, or in memory where their logs are, too. Then
+// a planner.PutPolicy may name them; until one does, they are kept for an hour.
+// Errors wrap blob.ErrSize, planner.ErrLevel, ErrBusy, ErrNotReady, ErrClosed or
+// ErrTooFewHold.
+func (s *Store) PutBlob(ctx context.Context, data []byte) (rollout.Digest, error) {
+	d := rollout.DigestOf(data)
+	g := s.groups.Load()
+	switch {
+	case len(data) == 0 || len(data) > blob.MaxBlob:
+		return d, fmt.Errorf("%w: %d bytes; it may have up to %d", blob.ErrSize, len(data), blob.MaxBlob)
+	case g == nil:
+		return d, s.notInCluster()
+	case s.ended():
+		return d, errors.Join(ErrClosed, s.Fault())
+	case s.machine.FeatureLevel() < levelOfPolicies:
+		return d, fmt.Errorf("policies need feature level %d, the cluster is at %d: %w", levelOfPolicies, s.machine.FeatureLevel(), planner.ErrLevel)
+	}
+	select {
+	case s.blobs.puts <- struct{}{}:
+		defer func() { <-s.blobs.puts }()
+	default:
+		return d, fmt.Errorf("%w: %d policies are being put here", ErrBusy, maxPuts)
+	}
+	ctx, cancel := s.within(ctx, longestCall)
+	defer cancel()
+	s.blobs.lend(d, data)
+	defer s.blobs.takeBack(d)
+	return d, s.spread(ctx, g, d, data)
+}
+
+// within is ctx that ends with the store, too, and after d at the latest.
+func (s *Store) within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	stop := context.AfterFunc(s.ctx, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// held is what became of a blob at one voter.
+type held struct {
+	id  string
+	err error
+}
+
+// spread has every voter hold the blob, and returns when a quorum does.
+func (s *Store) spread(ctx context.Context, g *groups, d rollout.Digest, data []byte) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	asked := votersOf(g)
+	outcomes := make(chan held, len(asked))
+	for _, m := range asked {
+		all.Go(func() { outcomes <- held{m.ID, s.hold(ctx, m, d, data)} })
+	}
+	has, failed := map[string]bool{}, map[string]error{}
+	for range asked {
+		o := <-outcomes
+		if has[o.id] = o.err == nil; o.err != nil {
+			failed[o.id] = o.err
+		}
+		if now := votersOf(g); among(now, has) > len(now)/2 {
+			return nil
+		}
+	}
+	err := fmt.Errorf("%w: %d of %d", ErrTooFewHold, among(asked, has), len(asked))
+	for _, m := range asked {
+		if failed[m.ID] != nil {
+			err = fmt.Errorf("%w; %s: %w", err, m.ID, failed[m.ID])
+		}
+	}
+	return err
+}
+
+func votersOf(g *groups) []group.Member {
+	return slices.DeleteFunc(slices.Clone(membersOf(g.core)), func(m group.Member) bool { return !m.Voter })
+}
+
+func among(members []group.Member, has map[string]bool) (n int) {
+	for _, m := range members {
+		if has[m.ID] {
+			n++
+		}
+	}
+	return n
+}
+
+// hold has one voter hold the blob. It tries again while that may help.
+func (s *Store) hold(ctx context.Context, m group.Member, d rollout.Digest, data []byte) error {
+	if m.ID == s.cfg.NodeID {
+		_, err := s.blobs.shelf.Put(ctx, data)
+		return err
+	}
+	if s.net == nil {
+		return fmt.Errorf("%w: this node has no port", peer.ErrUnreachable)
+	}
+	for pause := firstAsk; ; pause = min(2*pause, longestAsk) {
+		err := s.askToHold(ctx, m, d, int64(len(data)))
+		switch status.Code(err) {
+		case codes.OK:
+			return nil
+		case codes.FailedPrecondition, codes.InvalidArgument, codes.Unimplemented, codes.PermissionDenied:
+			return errors.New(status.Convert(err).Message())
+		}
+		if !s.sleep(ctx, pause/2+rand.N(pause)) {
+			return err
+		}
+	}
+}
+
+func (s *Store) askToHold(ctx context.Context, m group.Member, d rollout.Digest, size int64) error {
+	client, err := s.net.pool.Client(ctx, m.ID, s.whereIs(m.ID, m.Addr))
+	if err != nil {
+		return err
+	}
+	_, err = client.HoldBlob(ctx, &peer.HoldBlobRequest{Digest: d[:], Size: size, Addr: s.cfg.Advertise})
+	return err
+}
+
+// HoldBlob takes a blob in from the caller.
+func (v service) HoldBlob(ctx context.Context, req *peer.HoldBlobRequest) (*peer.HoldBlobResponse, error) {
+	s := v.store
+	caller, _ := transport.PeerID(ctx)
+	d, err := digestOf(req.GetDigest())
+	switch {
+	case err != nil:
+		return nil, err
+	case s.cfg.Nonvoter || s.groups.Load() == nil:
+		return nil, status.Errorf(codes.Unavailable, "%s is no voter of the cluster, or not yet", s.cfg.NodeID)
+	case s.Fault() != nil:
+		return nil, status.Errorf(codes.Unavailable, "%s has stopped: %v", s.cfg.NodeID, s.Fault())
+	}
+	select {
+	case s.blobs.holds <- struct{}{}:
+		defer func() { <-s.blobs.holds }()
+	default:
+		return nil, status.Errorf(codes.ResourceExhausted, "%s takes in %d policies already", s.cfg.NodeID, maxHolds)
+	}
+	ctx, cancel := s.within(ctx, longestCall)
+	defer cancel()
+	if _, err := s.blobs.shelf.Get(ctx, d); err == nil {
+		s.blobs.shelf.Touch(d)
+		return &peer.HoldBlobResponse{}, nil
+	}
+	data, err := s.fetchFrom(ctx, group.Member{ID: caller, Addr: req.GetAddr()}, d, req.GetSize())
+	if err == nil {
+		_, err = s.blobs.shelf.Put(ctx, data)
+	}
+	s.blobs.count()
+	if err != nil {
+		return nil, status.Error(codeOf(err), err.Error())
+	}
+	return &peer.HoldBlobResponse{}, nil
+}
+
+// codeOf tells the caller of HoldBlob whether asking again may help.
+func codeOf(err error) codes.Code {
+	switch {
+	case errors.Is(err, blob.ErrNoRoom), errors.Is(err, blob.ErrSize), errors.Is(err, blob.ErrFalse):
+		return codes.FailedPrecondition
+	default:
+		return codes.Unavailable
+	}
+}
+
+func digestOf(b []byte) (d rollout.Digest, err error) {
+	if len(b) != len(d) {
+		return d, status.Errorf(codes.InvalidArgument, "digest of %d bytes", len(b))
+	}
+	return rollout.Digest(b), nil
+}
+
+// FetchBlob gives a piece of a blob.
+func (v service) FetchBlob(ctx context.Context, req *peer.FetchBlobRequest) (*peer.FetchBlobResponse, error) {
+	d, err := digestOf(req.GetDigest())
+	if err != nil {
+		return nil, err
+	}
+	data, err := v.store.blobs.serve(ctx, d)
+	switch {
+	case errors.Is(err, blob.ErrMissing):
+		return nil, status.Error(codes.NotFound, err.Error())
+	case err != nil:
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	return &peer.FetchBlobResponse{Size: int64(len(data)), Data: blob.PieceOf(data, req.GetOffset())}, nil
+}
+
+// serve is a blob for another node. The one that was served last stays in memory,
+// since its next piece is likely to be next.
+func (b *blobs) serve(ctx context.Context, d rollout.Digest) ([]byte, error) {
+	b.mu.Lock()
+	l := b.lent[d]
+	b.mu.Unlock()
+	if l != nil {
+		return l.data, nil
+	}
+	if l := b.served.Load(); l != nil && l.digest == d {
+		return l.data, nil
+	}
+	data, err := b.shelf.Get(ctx, d)
+	if err == nil {
+		b.served.Store(&lent{digest: d, data: data})
+	}
+	return data, err
+}
+
+func (b *blobs) lend(d rollout.Digest, data []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.lent[d] == nil {
+		b.lent[d] = &lent{digest: d, data: data}
+	}
+	b.lent[d].users++
+}
+
+func (b *blobs) takeBack(d rollout.Digest) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.lent[d].users--; b.lent[d].users == 0 {
+		delete(b.lent, d)
+	}
+}
+
+func (b *blobs) count() { b.bytes.Set(float64(b.shelf.Bytes())) }

@@ -18,7 +18,7 @@ const Section = "yardmaster.manifest"
 // The bounds of a manifest.
 const (
 	MostManifest = 16 << 10 // bytes
-	MostColumns  = 64 // a bit for each in the request block
+	MostColumns  = 64       // a bit for each in the request block
 	MostParams   = 64
 	MostMetrics  = 32 // counters, and histograms
 	MostBuckets  = 24 // of a histogram

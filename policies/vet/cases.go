@@ -149,7 +149,7 @@ func canonical(v []float32) []uint32 {
 	out := make([]uint32, len(v))
 	for i, x := range v {
 		out[i] = math.Float32bits(x)
-		if x != x { //nolint:gocritic // only a NaN is another
+		if x != x {
 			out[i] = 0x7fc00000
 		}
 	}

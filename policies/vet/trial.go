@@ -23,7 +23,7 @@ func trial(ctx context.Context, j job, m *host.Metered) result {
 	if t.compiled() && j.Mode == modeVet {
 		t.interpreted()
 	}
-	if err := t.close(); err != nil && r.Err() == nil {
+	if err := t.close(context.WithoutCancel(ctx)); err != nil && r.Err() == nil {
 		_ = r.refused(StepDryRun, time.Now(), fmt.Errorf("the policy could not be closed: %w", err))
 	}
 	return result{Steps: r.Steps, Trial: r.Trial}
@@ -39,10 +39,11 @@ type tester struct {
 	expected []answer // of the compiled code
 }
 
-func (t *tester) close() error {
+// close frees everything in the order in which it depends on one another.
+func (t *tester) close(ctx context.Context) error {
 	var all []error
 	for _, f := range slices.Backward(t.closers) {
-		all = append(all, f(context.WithoutCancel(t.ctx)))
+		all = append(all, f(ctx))
 	}
 	return errors.Join(all...)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -143,7 +144,7 @@ func (p *Policy) outputs() int {
 func (p *Policy) places(size int) *strings.Replacer {
 	at := func(i int) string { return strconv.Itoa(columnsAt + size*i) }
 	words := []string{"@request", strconv.Itoa(requestAt), "@params", strconv.Itoa(paramsAt), "@out1", at(len(p.Columns) + 1), "@out", at(len(p.Columns))}
-	for i := len(p.Columns) - 1; i >= 0; i-- { // @10 before @1
+	for i := range slices.Backward(p.Columns) { // @10 before @1
 		words = append(words, "@"+strconv.Itoa(i), at(i))
 	}
 	return strings.NewReplacer(words...)

@@ -22,6 +22,7 @@ import (
 const (
 	adminTimeout = 20 * time.Second // of a change; the API bounds its own work below
 	lookTimeout  = 6 * time.Second  // of a question, which asks other nodes for 1.5 s at most
+	pushTimeout  = 70 * time.Second // of an upload, which is tried before it is kept
 	maxAnswer    = 4 << 20          // bytes
 )
 
@@ -75,7 +76,7 @@ func (e *adminError) Error() string {
 // exit is the exit code that the fault means.
 func (e *adminError) exit() int {
 	switch e.code {
-	case "not_found", "no_gateway", "no_cluster":
+	case "not_found", "no_gateway", "no_cluster", "no_policies":
 		return exitNotFound
 	case "no_leader", "timeout":
 		return exitUnreachable
@@ -94,6 +95,12 @@ func (e *adminError) next() string {
 			"and if they are lost for good see `yardmaster cluster recover --help`"
 	case "uncertain":
 		return "`yardmaster cluster status` shows whether it happened"
+	case "conflict":
+		return "somebody changed it meanwhile: `yardmaster policy list` shows how it stands"
+	case "pinned":
+		return "`yardmaster policy unpin` lets it be changed"
+	case "bound":
+		return "`yardmaster policy list` shows where; bind another there first"
 	case "no_cluster":
 		return "say with --admin where a planner's admin API is"
 	default:
@@ -104,16 +111,30 @@ func (e *adminError) next() string {
 // stream sends a request and returns the open answer when its status is good or
 // allowed. The caller closes its body.
 func (c *adminClient) stream(ctx context.Context, method, path string, body io.Reader, allowed ...int) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	req, err := c.request(ctx, method, path, body)
 	if err != nil {
-		return nil, usage(err)
+		return nil, err
 	}
-	req.Header.Set(admin.Intent, "1")
 	if f, ok := body.(*os.File); ok {
 		if about, err := f.Stat(); err == nil && about.Mode().IsRegular() {
 			req.ContentLength = about.Size() // so that a node without room can say so at once
 		}
 	}
+	return c.send(req, allowed...)
+}
+
+// request makes one that may change something.
+func (c *adminClient) request(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	if err != nil {
+		return nil, usage(err)
+	}
+	req.Header.Set(admin.Intent, "1")
+	return req, nil
+}
+
+// send sends a request; see stream.
+func (c *adminClient) send(req *http.Request, allowed ...int) (*http.Response, error) {
 	resp, err := c.http.Do(req)
 	if err != nil {
 		if fault, ok := errors.AsType[*url.Error](err); ok {

@@ -49,7 +49,7 @@ Ctrl-C drains and ends it; a second one ends it at once.`,
 			return a.runDev(c.Context(), &e.Config, once)
 		},
 	}
-	flags = bind(c, config.Use{Section: "dev"}, config.Use{Section: "gateway", Prefix: "gateway-"},
+	flags = bind(c, config.Use{Section: "dev"}, config.Use{Section: "gateway", Prefix: "gateway-"}, config.Use{Section: "policy", Prefix: "policy-"},
 		config.Use{Section: "log", Prefix: "log-"})
 	c.Flags().BoolVar(&once, "once", false, "end after the answer to --ask")
 	return c

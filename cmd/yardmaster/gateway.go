@@ -40,7 +40,7 @@ cluster. A second signal ends it at once.`,
 	}
 	flags = bind(c, config.Use{Section: "gateway"},
 		config.Use{Section: "cluster", Except: []string{"bootstrap-expect", "reap-after"}},
-		config.Use{Section: "log", Prefix: "log-"})
+		config.Use{Section: "policy", Prefix: "policy-"}, config.Use{Section: "log", Prefix: "log-"})
 	return c
 }
 

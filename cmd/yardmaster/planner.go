@@ -54,6 +54,7 @@ second signal ends it at once.`,
 	}
 	flags = bind(c, config.Use{Section: "planner"}, config.Use{Section: "cluster"},
 		config.Use{Section: "gateway", Prefix: "gateway-", Except: []string{"id", "engine"}},
+		config.Use{Section: "policy", Prefix: "policy-"},
 		config.Use{Section: "log", Prefix: "log-"}, config.Use{Section: "tls", Prefix: "tls-"})
 	return c
 }

@@ -17,6 +17,7 @@ type Config struct {
 	Gateway Gateway
 	Planner Planner
 	Cluster Cluster
+	Policy  Policy
 	Worker  Worker
 	Dev     Dev
 }
@@ -109,6 +110,13 @@ const TokenName = "cluster.token"
 // Certificates reports whether members know one another by the operator's own
 // certificates rather than by a token.
 func (c Cluster) Certificates() bool { return c.PeerCert != "" }
+
+// Policy is which policies in Wasm a node takes, and where it keeps their code.
+type Policy struct {
+	TrustedKeys   []string // files of public keys
+	AllowUnsigned bool
+	CacheDir      string // of compiled code; empty: below the data folder, or thrown away at the end
+}
 
 // Worker is one engine and what stands beside it.
 type Worker struct {
@@ -230,6 +238,10 @@ func (c *Config) table() []setting {
 		{"cluster.peer-ca", path(&c.Cluster.PeerCA), "", "authority that members' certificates must come from, a PEM file"},
 		{"cluster.raft-multiplier", integer(&c.Cluster.RaftMultiplier, 1, 10), "1", "factor on Raft's timers (300 ms to miss a leader) for slow machines and networks; the same on all planners and gateways"},
 		{"cluster.reap-after", duration(&c.Cluster.ReapAfter, time.Second, day), "1m0s", "silence after which a gateway is no longer a member"},
+
+		{"policy.trusted-key", paths(&c.Policy.TrustedKeys), "", "public keys whose signatures on uploaded policies count, PEM files; yardmaster policy keygen makes a pair"},
+		{"policy.allow-unsigned", boolean(&c.Policy.AllowUnsigned), "false", "take uploaded policies that nobody signed; dev does, unless it trusts a key"},
+		{"policy.cache-dir", path(&c.Policy.CacheDir), "", "folder of policies' compiled code, which only this user may write; the default is policies in the planner's data folder, and a folder that is thrown away for others"},
 
 		{"worker.id", text(&c.Worker.ID), "", "name of this worker, kept across restarts; the default is its role, its host unless that is loopback, and its port, so that with port 0 each start is a new worker"},
 		{"worker.engine", choice(&c.Worker.Engine, "cpu", "scripted"), "cpu", "engine to host"},

@@ -283,6 +283,16 @@ func urls(place *[]string) value {
 	})
 }
 
+// paths takes several files.
+func paths(place *[]string) value {
+	return list(place, "path", func(raw string) error {
+		if raw == "" || strings.ContainsRune(raw, 0) {
+			return fmt.Errorf("%q is not a path", raw)
+		}
+		return nil
+	})
+}
+
 func labels(place *[]string) value {
 	return list(place, "key=value", func(raw string) error {
 		if key, _, ok := strings.Cut(raw, "="); !ok || key == "" {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 )
 
 // Bounds of stages and bindings; see those of versions.
@@ -73,21 +74,18 @@ func (s Stage) String() string {
 	if s.Empty() {
 		return "none"
 	}
-	out := ""
+	names := make([]string, len(s.Parts))
 	for i := range s.Parts {
 		p := &s.Parts[i]
-		if i > 0 {
-			out += " + "
-		}
 		if len(s.Parts) > 1 {
-			out += fmt.Sprintf("%g×", p.Weight)
+			names[i] = fmt.Sprintf("%g×", p.Weight)
 		}
-		out += p.Policy
+		names[i] += p.Policy
 		if !p.Native() {
-			out += "@" + p.Version.Short()
+			names[i] += "@" + p.Version.Short()
 		}
 	}
-	return out
+	return strings.Join(names, " + ")
 }
 
 // validate reports what is wrong with a stage for a kind, whatever the table.

@@ -11,10 +11,12 @@ type hints struct {
 	index *Index
 	last  []uint32 // by line, of its last block; 0 is an empty line
 	lines []slotBatch
+	memos []memo // by line
 	turn  uint32
-	// once has a mark of batches that were looked for lately. Only at the second
-	// time is one remembered: most chains end in what never comes again.
-	once []uint16
+	// once has marks of batches that were looked for lately, the last four of each
+	// word. Only at the second time is one remembered: most chains end in what never
+	// comes again.
+	once []uint64
 }
 
 const (
@@ -24,7 +26,7 @@ const (
 	// chain takes the room of all others.
 	hinted = 2048
 
-	onceMarks = 1 << 14
+	onceWords = 1 << 12
 )
 
 // hintOf is the first line of a batch's set, and what stands for its last block
@@ -42,26 +44,52 @@ func (h *Hits) follow(x *Index) {
 	}
 	clear(m.last)
 	clear(m.lines)
+	clear(m.memos)
 	clear(m.once)
 	h.pipeline = pipeline{}
 	m.index = x
 }
 
-// find is where the blocks of the batch that begins at block at of chain stood,
-// or nil.
-func (m *hints) find(chain []Hash, at int) *slotBatch {
+// hint is what is remembered of a batch.
+type hint struct {
+	slots *slotBatch // where its blocks stood; nil if the memo knows it as it is now
+	memo  *memo
+	name  uint64 // of its hashes
+	sum   uint32 // of its stamps, now
+}
+
+// look finds what is remembered of the batch that begins at block at of chain, if
+// anything is. Where its slots will be read, they are asked for.
+func (m *hints) look(chain []Hash, at int, found *hint) (ok bool) {
+	line := m.find(chain, at)
+	if line < 0 {
+		return false
+	}
+	memo := &m.memos[line]
+	sum, name := m.index.stamps.sum((*[batch]Hash)(chain[at:]))
+	found.memo, found.slots = memo, nil
+	if !memo.recalls(sum, name) {
+		found.slots, found.sum, found.name = &m.lines[line], sum, name
+		fetch(found.slots)
+	}
+	return true
+}
+
+// find is the line of the batch that begins at block at of chain, negative if
+// there is none.
+func (m *hints) find(chain []Hash, at int) (line int) {
 	end := at + batch
 	if end > len(chain) || end > hinted || len(m.last) == 0 {
-		return nil
+		return -1
 	}
 	set, last := hintOf(chain[end-1])
 	ways := (*[hintWays]uint32)(m.last[set:])
 	// A sum, not jumps: which of the four it is nobody could guess.
 	way := (one(ways[1] == last) + 2*one(ways[2] == last) + 3*one(ways[3] == last)) & (hintWays - 1)
 	if ways[way] != last {
-		return nil
+		return -1
 	}
-	return &m.lines[set+way]
+	return set + way
 }
 
 func one(is bool) (n int) {
@@ -74,7 +102,7 @@ func one(is bool) (n int) {
 // stretch is the end of the run of blocks from at on that find finds nothing of.
 func (m *hints) stretch(chain []Hash, at int) int {
 	for at += batch; at < len(chain); at += batch {
-		if m.find(chain, at) != nil {
+		if m.find(chain, at) >= 0 {
 			return at
 		}
 		if at > hinted {
@@ -85,28 +113,38 @@ func (m *hints) stretch(chain []Hash, at int) int {
 }
 
 // keep remembers slots for the batch that begins at block at of chain, if it is
-// whole. The lines of a set are overwritten in turn.
+// whole.
 func (m *hints) keep(chain []Hash, at int, slots *slotBatch) {
 	end := at + batch
 	if end > len(chain) || end > hinted {
 		return
 	}
-	if m.last == nil {
-		m.last, m.lines = make([]uint32, hintSets*hintWays), make([]slotBatch, hintSets*hintWays)
-		m.once = make([]uint16, onceMarks)
+	if m.once == nil {
+		m.once = make([]uint64, onceWords)
 	}
-	line, last := hintOf(chain[end-1])
-	if mark := &m.once[last>>1%onceMarks]; *mark != uint16(last>>16) {
-		*mark = uint16(last >> 16)
+	set, last := hintOf(chain[end-1])
+	if marks := &m.once[last>>1%onceWords]; !hasLane(*marks, uint16(last>>16)) {
+		*marks = *marks<<16 | uint64(last>>16)
 		return
 	}
+	if m.last == nil {
+		m.last, m.lines = make([]uint32, hintSets*hintWays), make([]slotBatch, hintSets*hintWays)
+		m.memos = make([]memo, hintSets*hintWays)
+	}
+	line := m.take(set, last)
+	m.last[line], m.lines[line] = last, *slots
+	m.memos[line] = memo{}
+	m.memos[line].sum, m.memos[line].name = m.index.stamps.sum((*[batch]Hash)(chain[at:]))
+}
+
+// take is the line in which the batch of last is or will be remembered. Those of a
+// set are given in turn.
+func (m *hints) take(set int, last uint32) (line int) {
 	for way := range hintWays {
-		if held := m.last[line+way]; held == 0 || held == last {
-			m.last[line+way], m.lines[line+way] = last, *slots
-			return
+		if held := m.last[set+way]; held == 0 || held == last {
+			return set + way
 		}
 	}
 	m.turn++
-	line += int(m.turn % hintWays)
-	m.last[line], m.lines[line] = last, *slots
+	return set + int(m.turn%hintWays)
 }

@@ -60,6 +60,7 @@ func (x *Index) addHolder(p *pageMem, at int, s uint16) {
 	switch {
 	case a&inRow != 0:
 		if x.rows.set(rowOf(a), s) {
+			x.stamps.changed(key)
 			x.countPair(key, s, 1)
 		}
 	case hasLane(a, s) || hasLane(b&^referenced, s):
@@ -68,7 +69,10 @@ func (x *Index) addHolder(p *pageMem, at int, s uint16) {
 			return
 		}
 		atomic.StoreUint64(&p[at+1], a)
+		atomic.StoreUint64(&p[at+2], b|referenced)
+		x.stamps.changed(key)
 		x.countPair(key, s, 1)
+		return
 	}
 	atomic.StoreUint64(&p[at+2], b|referenced)
 }
@@ -114,7 +118,9 @@ func (x *Index) removeHolder(p *pageMem, at int, s uint16) (empty bool) {
 			return false
 		}
 		x.countPair(key, s, ^uint64(0))
-		return x.narrow(p, at)
+		empty = x.narrow(p, at)
+		x.stamps.changed(key)
+		return empty
 	}
 	set, n := unpack(a, b)
 	kept := set[:0]
@@ -133,6 +139,7 @@ func (x *Index) removeHolder(p *pageMem, at int, s uint16) (empty bool) {
 	newA, newB := pack(kept)
 	atomic.StoreUint64(&p[at+1], newA)
 	atomic.StoreUint64(&p[at+2], newB|b&referenced)
+	x.stamps.changed(key)
 	return false
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/yardmaster/yardmaster/core/unit"
 )
@@ -62,6 +63,7 @@ type Index struct {
 	turns  atomic.Uint64   // rises after an owner has changed
 	wiped  atomic.Uint64   // pages made empty so far
 	cells  cellMap
+	stamps *stamps
 
 	_ [cacheLine]byte // what the writer writes with each block stays away from readers
 
@@ -153,6 +155,7 @@ func bare(o Options) *Index {
 		identity:   make([]uint64, workers),
 		slotDigest: make([]uint64, slots),
 		owners:     make([]atomic.Uint32, slots),
+		stamps:     new(stamps),
 	}
 	if o.Memory != nil {
 		x.pages.memory = o.Memory(x)
@@ -339,6 +342,7 @@ func (x *Index) store(key uint64, s uint16) {
 		}
 		m.live++
 		p.put(at, key, uint64(s), referenced)
+		x.stamps.changed(key)
 		x.blocks.Add(1)
 		x.countPair(key, s, 1)
 		return
@@ -384,12 +388,13 @@ func (x *Index) Remove(w Worker, blocks []Hash) {
 
 // deleteSlot takes the block at p[at] out of the index.
 func (x *Index) deleteSlot(n uint32, p *pageMem, at int) {
-	m := &x.meta[n]
+	m, key := &x.meta[n], p[at]
 	m.live--
 	x.blocks.Add(-1)
 	if !p.drop(at) {
 		m.deleted++
 	}
+	x.stamps.changed(key)
 }
 
 func (x *Index) newPage(depth uint8) uint32 {
@@ -552,7 +557,7 @@ func (x *Index) forget(n uint32, p *pageMem, at int) {
 }
 
 func (x *Index) account() {
-	side := 4*len(x.dir.Load().entries) + 5*len(x.meta)
+	side := 4*len(x.dir.Load().entries) + 5*len(x.meta) + int(unsafe.Sizeof(*x.stamps))
 	x.bytesUsed.Store(x.pages.bytes() + x.rows.bytes() + int64(side))
 }
 

@@ -36,16 +36,14 @@ func (x *Index) walk(chain []Hash, h *Hits, a, b uint64) int {
 	h.follow(x)
 	h.passed(a, b)
 	for at := 1; at < len(chain); {
-		slots, next := h.hints.find(chain, at), h.hints.find(chain, at+batch)
-		for ; slots != nil; at += batch {
-			afterNext := h.hints.find(chain, at+2*batch)
-			if afterNext != nil {
-				fetch(afterNext)
-			}
-			if n, more := x.compare(chain[at:at+batch], slots, h, at); !more {
+		var found [2]hint
+		k := 0
+		for some := h.hints.look(chain, at, &found[0]); some; at += batch {
+			some = h.hints.look(chain, at+batch, &found[k^1])
+			if n, more := x.remembered(&found[k], (*[batch]Hash)(chain[at:]), h, at); !more {
 				return n
 			}
-			slots, next = next, afterNext
+			k ^= 1
 		}
 		if at == len(chain) {
 			break
@@ -57,6 +55,16 @@ func (x *Index) walk(chain []Hash, h *Hits, a, b uint64) int {
 		at = end
 	}
 	return len(chain)
+}
+
+// remembered is compare for a batch of which something is remembered.
+func (x *Index) remembered(found *hint, part *[batch]Hash, h *Hits, base int) (n int, more bool) {
+	if found.slots == nil {
+		return x.recall(found.memo, h, base)
+	}
+	n, more = x.compare(part[:], found.slots, h, base)
+	x.learn(found.memo, part, found.slots, found.sum, found.name)
+	return n, more
 }
 
 // search is walk for the blocks of chain from at on, of which nothing is
@@ -78,10 +86,7 @@ func (x *Index) search(chain []Hash, at int, h *Hits) (n int, more bool) {
 		slots, base := &p.slots[k&1], len(chain)-len(rest)
 		part := rest[:min(len(rest), batch)]
 		n, more := x.compare(part, slots, h, base)
-		if more || n > base {
-			h.hints.keep(chain, base, slots)
-		}
-		if !more {
+		if h.hints.keep(chain, base, slots); !more {
 			return n, false
 		}
 		rest = rest[len(part):]

@@ -2,8 +2,6 @@ package h1
 
 import (
 	"context"
-	"errors"
-	"io"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -78,6 +76,8 @@ func (c *conn) next() bool {
 	head, verdict := c.readHead()
 	switch verdict {
 	case plain:
+	case ordinary:
+		return c.serveOrdinary(head)
 	case unusual:
 		c.handOver()
 		return false
@@ -88,15 +88,24 @@ func (c *conn) next() bool {
 		return false
 	}
 	r := c.request.build(c, head)
-	c.from += len(head)
-	if c.from == c.to {
-		c.release()
-	}
+	c.consume(len(head))
 	w := &c.response
 	w.reset(c)
-	if !c.handle(w, r) {
+	if !c.handle(c.server.cfg.Posts[r.URL.Path], w, r) {
 		return false
 	}
+	return c.after(w)
+}
+
+// consume drops n bytes that were read.
+func (c *conn) consume(n int) {
+	if c.from += n; c.from == c.to {
+		c.release()
+	}
+}
+
+// after ends a request that was handled. It reports whether another may follow.
+func (c *conn) after(w *response) bool {
 	if !w.finish() {
 		c.linger()
 		return false
@@ -106,7 +115,7 @@ func (c *conn) next() bool {
 
 // handle runs the handler. A panic means that the connection must be cut; only
 // http.ErrAbortHandler is expected of handlers here.
-func (c *conn) handle(w *response, r *http.Request) (whole bool) {
+func (c *conn) handle(h http.Handler, w http.ResponseWriter, r *http.Request) (whole bool) {
 	defer func() {
 		if v := recover(); v != nil {
 			whole = false
@@ -115,7 +124,7 @@ func (c *conn) handle(w *response, r *http.Request) (whole bool) {
 			}
 		}
 	}()
-	c.server.cfg.Posts[r.URL.Path].ServeHTTP(w, r)
+	h.ServeHTTP(w, r)
 	return true
 }
 
@@ -274,49 +283,5 @@ func (c *conn) drain() {
 		if total += n; err != nil {
 			return
 		}
-	}
-}
-
-// body is a request's body of known length.
-type body struct {
-	c    *conn
-	left int64
-}
-
-// Read takes what came with the head, then reads the connection.
-func (b *body) Read(p []byte) (int, error) {
-	c := b.c
-	if b.left == 0 {
-		return 0, io.EOF
-	}
-	p = p[:min(int64(len(p)), b.left)]
-	var n int
-	var err error
-	if c.from < c.to {
-		n = copy(p, (*c.buf)[c.from:c.to])
-		if c.from += n; c.from == c.to {
-			c.release()
-		}
-	} else {
-		c.arm()
-		n, err = c.raw.Read(p)
-	}
-	if b.left -= int64(n); b.left == 0 {
-		return n, io.EOF
-	}
-	if errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF
-	}
-	return n, err
-}
-
-// Close has nothing to do: what is left is dealt with after the response.
-func (b *body) Close() error { return nil }
-
-// arm applies the handler's deadline for reading.
-func (c *conn) arm() {
-	if !c.waiting {
-		c.waiting = true
-		_ = c.raw.SetReadDeadline(c.wait)
 	}
 }

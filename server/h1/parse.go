@@ -11,11 +11,12 @@ import (
 type verdict uint8
 
 const (
-	more    verdict = iota // the head is not whole yet
-	plain                  // ours
-	unusual                // the server behind decides what it is
-	refused                // what the server behind would take, and others read otherwise
-	ended                  // the connection is over
+	more     verdict = iota // the head is not whole yet
+	plain                   // ours
+	ordinary                // for the handler behind, on this connection
+	unusual                 // the server behind decides what it is
+	refused                 // what the server behind would take, and others read otherwise
+	ended                   // the connection is over
 )
 
 var (
@@ -46,6 +47,8 @@ func scan(b []byte, seen int, posts map[string]http.Handler) (end int, v verdict
 		return end, plain
 	case ambiguous(head):
 		return 0, refused
+	case end <= maxHead && isOrdinary(head):
+		return end, ordinary
 	}
 	return 0, unusual
 }
@@ -107,34 +110,76 @@ func judge(head []byte, posts map[string]http.Handler) bool {
 	if !ok || posts[string(target)] == nil {
 		return false
 	}
-	var host, length bool
+	f, ok := survey(rest)
+	return ok && f.length && !f.chunked && !f.expects
+}
+
+// isOrdinary reports whether a whole head is a request that needs nothing of a
+// server but that it calls a handler: of HTTP/1.1, to a path of ours, with a body
+// whose end can be told, on a connection that stays one of HTTP/1.1.
+func isOrdinary(head []byte) bool {
+	line, rest, _ := bytes.Cut(head, crlf)
+	line, ok := bytes.CutSuffix(line, proto)
+	if !ok {
+		return false
+	}
+	method, target, ok := bytes.Cut(line, []byte(" "))
+	if !ok || len(method) == 0 || string(method) == http.MethodConnect || len(target) == 0 || target[0] != '/' {
+		return false
+	}
+	for _, c := range method {
+		if c < 'A' || c > 'Z' {
+			return false
+		}
+	}
+	for _, c := range target {
+		if c <= ' ' || c >= 0x7f {
+			return false
+		}
+	}
+	_, ok = survey(rest)
+	return ok
+}
+
+// facts are what a head says of its body and its host.
+type facts struct {
+	host, length, chunked, expects bool
+}
+
+// survey reads the fields of a head. It fails when they are doubtful, or ask for
+// something that is not served here.
+func survey(rest []byte) (f facts, ok bool) {
+	var line []byte
 	for {
 		line, rest, _ = bytes.Cut(rest, crlf)
 		if len(line) == 0 {
-			return host && length
+			return f, f.host && (!f.length || !f.chunked)
 		}
 		name, value, ok := field(line)
 		if !ok {
-			return false
+			return f, false
 		}
+		var known *bool // may come once
 		switch {
 		case is(name, "host"):
-			if host || !hostLike(value) {
-				return false
-			}
-			host = true
+			known, ok = &f.host, hostLike(value)
 		case is(name, "content-length"):
-			if _, ok := digits(value); length || !ok {
-				return false
-			}
-			length = true
+			known = &f.length
+			_, ok = digits(value)
+		case is(name, "transfer-encoding"):
+			known, ok = &f.chunked, is(value, "chunked")
+		case is(name, "expect"):
+			known, ok = &f.expects, is(value, "100-continue")
 		case is(name, "connection"):
-			if !is(value, "keep-alive") && !is(value, "close") {
-				return false
-			}
-		case is(name, "transfer-encoding"), is(name, "expect"), is(name, "upgrade"), is(name, "trailer"), is(name, "te"),
-			is(name, "proxy-connection"), is(name, "keep-alive"):
-			return false
+			ok = is(value, "keep-alive") || is(value, "close")
+		case is(name, "upgrade"), is(name, "trailer"), is(name, "te"), is(name, "proxy-connection"):
+			ok = false
+		}
+		if !ok || known != nil && *known {
+			return f, false
+		}
+		if known != nil {
+			*known = true
 		}
 	}
 }

@@ -18,6 +18,7 @@ type response struct {
 	sent    int64
 	head    bool // still to be sent
 	closing bool // the connection ends with this response
+	mute    bool // the body is not sent, whatever the head says of it
 	bounded bool // a write deadline is set
 	err     error
 }
@@ -41,6 +42,8 @@ func (w *response) WriteHeader(status int) {
 	}
 	w.status, w.head, w.length = status, true, -1
 	switch stated := w.header["Content-Length"]; {
+	case w.mute:
+		w.length = 0
 	case status == http.StatusNoContent || status == http.StatusNotModified:
 		w.length = 0
 		delete(w.header, "Content-Length")
@@ -52,7 +55,7 @@ func (w *response) WriteHeader(status int) {
 		}
 	}
 	q := &w.c.request
-	w.closing = q.close || q.body.left > 0 || w.c.server.last.Load()
+	w.closing = w.closing || q.close || q.body.left != 0 || w.c.server.last.Load()
 }
 
 // Write sends p, with the head if it is the first.

@@ -17,7 +17,10 @@ type Config struct {
 	// path. The request and its ResponseWriter are reused: neither they nor their
 	// headers may be kept after the handler returns.
 	Posts map[string]http.Handler
-	// Behind serves the rest. Its Serve, Shutdown and Close are called here.
+	// Behind serves the rest: its Handler is called here for ordinary requests, on
+	// the connection as it is, and what is unusual is handed over to it. Its Serve,
+	// Shutdown and Close are called here. Its ReadTimeout, WriteTimeout and hooks
+	// do not count for what is served here.
 	Behind *http.Server
 	// Base is the context of every connection.
 	Base context.Context //nolint:containedctx // it is what http.Server.BaseContext returns

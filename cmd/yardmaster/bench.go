@@ -145,7 +145,7 @@ func (a *app) measurePD(ctx context.Context, name string, threads int, opts benc
 	if err != nil {
 		return result, err
 	}
-	p := assemble.NewProcess(a.version, a.logger(c.Log))
+	p := a.process(c.Log)
 	dev, err := assemble.StartDev(ctx, p, &c, assemble.DevOptions{
 		Executable: self, Config: a.configFile(), Engine: "cpu", Model: name, Output: &lockedWriter{w: a.err},
 	})

@@ -60,7 +60,7 @@ func (a *app) runDev(ctx context.Context, c *config.Config, once bool) error {
 	defer signals.close()
 	stderr := &lockedWriter{w: a.err}
 	a.err = stderr
-	p := assemble.NewProcess(a.version, a.logger(c.Log))
+	p := a.process(c.Log)
 	options, err := a.devOptions(quit, c)
 	if err != nil {
 		return signals.outcome(err)

@@ -63,7 +63,7 @@ func (a *app) runPlanner(ctx context.Context, e *config.Effective) error {
 	quit, force, signals := watchSignals(ctx)
 	defer signals.close()
 	c := &e.Config
-	p := assemble.NewProcess(a.version, a.logger(c.Log))
+	p := a.process(c.Log)
 	p.Settings = e.Settings
 	planner, err := assemble.StartVoter(quit, p, c)
 	if err != nil {

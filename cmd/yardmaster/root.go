@@ -6,14 +6,17 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/yardmaster/yardmaster/cmd/internal/assemble"
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
 	"github.com/yardmaster/yardmaster/cmd/internal/logline"
+	"github.com/yardmaster/yardmaster/policies/vet"
 )
 
 // app is one invocation: its streams, its environment, and what the global
@@ -169,6 +172,17 @@ func lookup(environ []string, name string) string {
 		}
 	}
 	return ""
+}
+
+// process is what the parts of this process share.
+func (a *app) process(c config.Log) assemble.Process {
+	p := assemble.NewProcess(a.version, a.logger(c))
+	if self, err := os.Executable(); err == nil {
+		p.PolicyChild = []string{self, vet.ChildCommand}
+	} else {
+		p.Log.Warn("policies are compiled in this process, since its own file is not known", "error", err)
+	}
+	return p
 }
 
 // logger builds the process's log on stderr. run closes it.

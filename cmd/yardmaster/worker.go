@@ -57,7 +57,7 @@ func hide(c *cobra.Command, flag string) {
 func (a *app) runWorker(ctx context.Context, c *config.Config, leash bool) error {
 	quit, force, signals := watchSignals(ctx)
 	defer signals.close()
-	p := assemble.NewProcess(a.version, a.logger(c.Log))
+	p := a.process(c.Log)
 	w, err := assemble.StartWorker(quit, p, c.Worker, c.TLS)
 	if err != nil {
 		return signals.outcome(err)

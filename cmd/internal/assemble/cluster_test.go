@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
+	"github.com/yardmaster/yardmaster/cmd/internal/planners"
 	"github.com/yardmaster/yardmaster/core/measure"
 	"github.com/yardmaster/yardmaster/raftstore"
 	"github.com/yardmaster/yardmaster/raftstore/identity"
@@ -42,15 +44,15 @@ func clusterSettings(t *testing.T) *config.Config {
 func startVoters(t *testing.T, n int) (planners []*Planner, settings []*config.Config) {
 	t.Helper()
 	token := filepath.Join(t.TempDir(), "cluster.token")
-	addrs := freePorts(t, n)
+	addrs := freePorts(t, 2*n)
 	for i := range n {
 		c := clusterSettings(t)
 		c.Planner.ID = "planner-" + string(rune('0'+i))
 		c.Planner.DataDir = filepath.Join(t.TempDir(), "state")
 		c.Planner.Gateway = false
-		c.Cluster.TokenFile, c.Cluster.PeerListen = token, addrs[i]
+		c.Cluster.TokenFile, c.Cluster.PeerListen, c.Planner.Listen = token, addrs[i], addrs[n+i]
 		if n > 1 {
-			c.Cluster.Join, c.Cluster.BootstrapExpect = addrs, n
+			c.Cluster.Join, c.Cluster.BootstrapExpect = addrs[:n], n
 			if i == 0 {
 				writeToken(t, token)
 			}
@@ -67,13 +69,12 @@ func startVoters(t *testing.T, n int) (planners []*Planner, settings []*config.C
 
 func freePorts(t *testing.T, n int) (addrs []string) {
 	t.Helper()
-	for range n {
-		ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer ln.Close() //nolint:errcheck // it only had to be free
-		addrs = append(addrs, ln.Addr().String())
+	ports, err := planners.FreePorts(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, port := range ports {
+		addrs = append(addrs, fmt.Sprintf("127.0.0.1:%d", port))
 	}
 	return addrs
 }
@@ -186,7 +187,6 @@ func TestAGatewaysCopyIsReplaced(t *testing.T) {
 func TestAGatewayFollowsPlannersFoundedAnew(t *testing.T) {
 	planners, settings := startVoters(t, 1)
 	first, c := planners[0], settings[0]
-	c.Planner.Listen = first.Addr() // and so again
 	log := &journal{}
 	w := settingsOfWorker(t, "w0", first.Addr())
 	loud := quiet()
@@ -295,15 +295,11 @@ func TestAClusterServes(t *testing.T) {
 		waitFor(t, "the gateway has heard what the worker says of itself", func() bool { return hearsWorkers(t, g) })
 		t.Logf("gateway %d hears workers", i)
 	}
-	lost := -1
-	for i, p := range planners {
-		if p.store.Leading() {
-			lost = i
-		}
-	}
-	if lost < 0 {
-		t.Fatal("nobody leads")
-	}
+	var lost int
+	waitFor(t, "somebody leads", func() bool {
+		lost = slices.IndexFunc(planners, func(p *Planner) bool { return p.store.Leading() })
+		return lost >= 0
+	})
 	closeWithin(t, "the leader", planners[lost].Close)
 	serve("without the leader")
 	rest := append(append([]*Planner{}, planners[:lost]...), planners[lost+1:]...)

@@ -55,14 +55,17 @@ func StartDev(ctx context.Context, p Process, c *config.Config, o DevOptions) (*
 	if len(o.Workers) == 0 {
 		o.Workers = []DevWorker{{ID: "prefill-0", Role: "prefill"}, {ID: "decode-0", Role: "decode"}}
 	}
-	planner, gateway := c.Planner, c.Gateway
+	own, gateway := *c, c.Gateway
 	gateway.Disaggregate = c.Dev.Disaggregate
 	gateway.Tokenizers = append(slices.Clone(gateway.Tokenizers), devTokenizer(c.Worker.ServedName, o)...)
-	planner.DataDir = c.Dev.DataDir
-	planner.Listen = "127.0.0.1:0"
+	own.TLS = config.TLS{}
+	own.Planner.DataDir, own.Planner.Listen = c.Dev.DataDir, "127.0.0.1:0"
+	if len(own.Policy.TrustedKeys) == 0 {
+		own.Policy.AllowUnsigned = true // one machine, one user
+	}
 	d := &Dev{}
 	var err error
-	if d.Planner, err = StartPlanner(ctx, p, planner, config.TLS{}); err != nil {
+	if d.Planner, err = StartPlanner(ctx, p, &own); err != nil {
 		return nil, err
 	}
 	if d.Gateway, err = StartGateway(ctx, p, gateway, d.Planner); err == nil {

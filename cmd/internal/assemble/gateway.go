@@ -20,6 +20,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/unit"
 	"github.com/yardmaster/yardmaster/gpu/engine/cpu"
 	"github.com/yardmaster/yardmaster/gpu/engine/openai"
+	"github.com/yardmaster/yardmaster/raftstore"
 	"github.com/yardmaster/yardmaster/server"
 	"github.com/yardmaster/yardmaster/server/admin"
 	"github.com/yardmaster/yardmaster/server/hub"
@@ -129,7 +130,11 @@ func (g *Gateway) startAdmin(ctx context.Context, p Process, addr string, f Flee
 		return err
 	}
 	g.admin.gateway.Store(g.dispatcher)
-	g.admin.serve(p, admin.Parts{Workers: crew(p, f, g.admin.dispatcher)})
+	parts := admin.Parts{Workers: crew(p, f, g.admin.dispatcher)}
+	if lone, ok := f.(*Planner); ok {
+		parts.Policies = lone.governing.operator(p, func() *raftstore.Store { return lone.store })
+	}
+	g.admin.serve(p, parts)
 	g.after = append(g.after, g.admin.close)
 	return nil
 }
@@ -158,6 +163,14 @@ func (g *Gateway) build(p Process, c config.Gateway, routing route.Config, f Fle
 	}
 	find, closeAdapters := adapters(openai.Config{Connect: c.ConnectTimeout})
 	g.after = append(g.after, closeAdapters)
+	deps := dispatch.Deps{
+		View: f.View, Samples: f.Samples, Events: f.Events, Adapter: find, Reach: reach, Registry: p.Registry, Clock: p.Clock,
+		Prompts: prompt.New(prompt.Options{Texts: texts, Clock: p.Clock, Registry: p.Registry}),
+	}
+	conditions := checks(f)
+	if by, ok := f.(governed); ok {
+		conditions = append(conditions, by.governor().settle(&routing, &deps)...)
+	}
 	g.dispatcher, err = dispatch.New(dispatch.Config{
 		Route: routing,
 		Admit: admit.Config{MaxInFlight: c.MaxInFlight},
@@ -168,10 +181,7 @@ func (g *Gateway) build(p Process, c config.Gateway, routing route.Config, f Fle
 		Attempts: c.Attempts, MaxWaiting: c.QueueSize, RetryShare: orNone(float64(c.RetryPercent) / 100),
 		Migrations: orNone(c.MigrationLimit), Patience: c.SuspectTime, Models: c.Models,
 		Absent: absent,
-	}, dispatch.Deps{
-		View: f.View, Samples: f.Samples, Events: f.Events, Adapter: find, Reach: reach, Registry: p.Registry, Clock: p.Clock,
-		Prompts: prompt.New(prompt.Options{Texts: texts, Clock: p.Clock, Registry: p.Registry}),
-	})
+	}, deps)
 	if err != nil {
 		return err
 	}
@@ -185,7 +195,7 @@ func (g *Gateway) build(p Process, c config.Gateway, routing route.Config, f Fle
 	g.server, err = server.New(server.Config{
 		OpenAI:  frontdoor.Config{MaxBody: c.MaxBody, MaxStops: c.MaxStops, MaxDepth: c.MaxDepth, Explain: c.Explain, Stream: stream},
 		Unready: c.UnreadyTime, MaxHeader: int(c.MaxHeader),
-	}, server.Deps{Dispatcher: g.dispatcher, View: f.View, Answers: answers, Absent: absent, Checks: checks(f), Registry: p.Registry, Clock: p.Clock, Log: p.Log})
+	}, server.Deps{Dispatcher: g.dispatcher, View: f.View, Answers: answers, Absent: absent, Checks: conditions, Registry: p.Registry, Clock: p.Clock, Log: p.Log})
 	if err != nil {
 		return err
 	}

@@ -33,9 +33,10 @@ type replica struct {
 	log   *slog.Logger
 	end   func() // stops keep and waits for it
 
-	process  Process
-	patience time.Duration // strandedFor, but in tests
-	hidden   func()        // ends the gauges of the view that counts; of keep's goroutine
+	process   Process
+	governing *governor     // nil before it is started
+	patience  time.Duration // strandedFor, but in tests
+	hidden    func()        // ends the gauges of the view that counts; of keep's goroutine
 }
 
 // ErrNoPlanners means that a gateway was told of no planners.
@@ -61,8 +62,14 @@ func StartJoinedGateway(ctx context.Context, p Process, c *config.Config) (*Gate
 	}
 	r := &replica{node: node, admin: operators, log: p.Log, process: p, patience: strandedFor}
 	r.seen.Store(node.store())
-	operators.serve(p, admin.Parts{Cluster: operator{store: node.store}, Workers: crew(p, r, operators.dispatcher)})
 	r.end = background(r.keep) //nolint:contextcheck // it outlives the start
+	if r.governing, err = govern(ctx, p, c.Policy, "", bound{view: r.seen.Load, live: node.store}); err != nil {
+		r.close() //nolint:contextcheck // ctx may be over, and leaving needs time of its own
+		return nil, err
+	}
+	operators.serve(p, admin.Parts{
+		Cluster: operator{store: node.store}, Workers: crew(p, r, operators.dispatcher), Policies: r.governing.operator(p, node.store),
+	})
 	g, err := StartGateway(ctx, p, c.Gateway, r)
 	if err != nil {
 		r.close() //nolint:contextcheck // ctx may be over, and leaving needs time of its own
@@ -119,6 +126,8 @@ func (r *replica) Samples() *fleet.Samples {
 // Events is the index of what workers said they hold.
 func (r *replica) Events() *prefix.Table { return r.seen.Load().Prefix().Table() }
 
+func (r *replica) governor() *governor { return r.governing }
+
 func (r *replica) ready() error { return r.seen.Load().Ready() }
 
 func (r *replica) share(p Process, table *load.Table) (link *hub.Link, err error) {
@@ -141,6 +150,7 @@ const leaveTime = time.Second
 
 // close leaves the cluster and ends the node.
 func (r *replica) close() {
+	r.governing.end()
 	r.end()
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
 	defer cancel()

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yardmaster/yardmaster/cmd/internal/planners"
 	"github.com/yardmaster/yardmaster/core/clock"
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/lead"
@@ -108,6 +109,16 @@ func startMember(t *testing.T, id, planner string) testMember {
 	return m
 }
 
+// anAddress is one that nobody listens on, and that no client gets meanwhile.
+func anAddress(t *testing.T) string {
+	t.Helper()
+	ports, err := planners.FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", ports[0])
+}
+
 func until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	for end := time.Now().Add(memberWait); !cond(); time.Sleep(10 * time.Millisecond) {
@@ -122,7 +133,7 @@ func until(t *testing.T, what string, cond func() bool) {
 // one that dies afterwards is.
 func TestMembershipThroughAPlannerRestart(t *testing.T) {
 	dir := t.TempDir()
-	planner, addr := startTestPlanner(t, dir, "127.0.0.1:0")
+	planner, addr := startTestPlanner(t, dir, anAddress(t))
 	var members []testMember
 	for i := range 4 {
 		members = append(members, startMember(t, fmt.Sprintf("w%d", i), addr))

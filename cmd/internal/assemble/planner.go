@@ -24,17 +24,18 @@ import (
 // Planner is a voting member of the replicated state, with the port where workers
 // register.
 type Planner struct {
-	store  *raftstore.Store
-	node   *node          // nil alone
-	leader *leaderControl // nil alone
-	leases *lead.Leases
-	server *control.Server
-	hub    *hub.Server  // nil alone
-	admin  *adminServer // nil without one
-	addr   string
-	cancel context.CancelFunc
-	tasks  sync.WaitGroup
-	log    func(msg string, args ...any)
+	store     *raftstore.Store
+	node      *node          // nil alone
+	leader    *leaderControl // nil alone
+	leases    *lead.Leases
+	server    *control.Server
+	hub       *hub.Server  // nil alone
+	admin     *adminServer // nil without one
+	governing *governor    // nil before it is started
+	addr      string
+	cancel    context.CancelFunc
+	tasks     sync.WaitGroup
+	log       func(msg string, args ...any)
 
 	mu     sync.Mutex
 	link   *hub.Link // of this process's gateway; nil before it has one
@@ -47,16 +48,19 @@ const leaderWait = 10 * time.Second
 // StartPlanner starts a planner that is alone for ever: it has no peer port, and
 // no admin API before a gateway brings one. It returns when it leads and takes
 // workers. An empty data folder keeps everything in memory.
-func StartPlanner(ctx context.Context, p Process, c config.Planner, security config.TLS) (*Planner, error) {
+func StartPlanner(ctx context.Context, p Process, c *config.Config) (*Planner, error) {
 	store, err := raftstore.Open(ctx, raftstore.Config{
-		Dir: c.DataDir, InMemory: c.DataDir == "", NodeID: c.ID, Version: p.Version, Prefix: prefixOptions(),
+		Dir: c.Planner.DataDir, InMemory: c.Planner.DataDir == "", NodeID: c.Planner.ID, Version: p.Version, Prefix: prefixOptions(),
 		Registry: p.Registry, Logger: p.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("planner.data-dir: %w", err)
 	}
-	out := &Planner{store: store, leases: leasesOf(c)}
-	if err := out.start(ctx, p, c, security); err != nil {
+	out := &Planner{store: store, leases: leasesOf(c.Planner)}
+	if err := out.govern(ctx, p, c); err != nil {
+		return nil, errors.Join(err, out.Close(ctx))
+	}
+	if err := out.start(ctx, p, c.Planner, c.TLS); err != nil {
 		return nil, errors.Join(err, out.Close(ctx))
 	}
 	return out, out.lead(ctx)
@@ -81,7 +85,13 @@ func StartVoter(ctx context.Context, p Process, c *config.Config) (*Planner, err
 		store: node.store(), node: node, admin: operators, leader: &leaderControl{store: node.store(), port: node.port},
 		leases: leasesOf(c.Planner),
 	}
-	parts := admin.Parts{Cluster: operator{node.store, c.Planner.DataDir}, Workers: crew(p, out, operators.dispatcher)}
+	if err := out.govern(ctx, p, c); err != nil {
+		return nil, errors.Join(err, out.Close(ctx))
+	}
+	parts := admin.Parts{
+		Cluster: operator{node.store, c.Planner.DataDir}, Workers: crew(p, out, operators.dispatcher),
+		Policies: out.governing.operator(p, node.store),
+	}
 	if !c.Planner.Gateway {
 		parts.Ready = out.ready
 	}
@@ -94,6 +104,16 @@ func StartVoter(ctx context.Context, p Process, c *config.Config) (*Planner, err
 	}
 	return out, nil
 }
+
+// govern starts following what is bound of policies.
+func (p *Planner) govern(ctx context.Context, process Process, c *config.Config) (err error) {
+	own := func() *raftstore.Store { return p.store }
+	p.governing, err = govern(ctx, process, c.Policy, c.Planner.DataDir, bound{view: own, live: own})
+	return err
+}
+
+// governor is the policies of this process, which a gateway's decisions follow.
+func (p *Planner) governor() *governor { return p.governing }
 
 func leasesOf(c config.Planner) *lead.Leases {
 	return lead.NewLeases(lead.Config{TTL: c.LeaseTTL, RenewEvery: c.LeaseTTL / 3})
@@ -293,6 +313,7 @@ const handOver = 500 * time.Millisecond
 // first.
 func (p *Planner) Close(ctx context.Context) error {
 	p.stepDown(ctx)
+	p.governing.end() //nolint:contextcheck // it has time of its own
 	if p.hub != nil {
 		p.hub.Close(ctx)
 	}

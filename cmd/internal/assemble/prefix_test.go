@@ -126,7 +126,7 @@ func believed(p *Planner, id fleet.WorkerID) (blocks []prefix.Hash, exact bool) 
 func TestIndexEqualsTheWorkersCaches(t *testing.T) {
 	c := settings(t)
 	process := quiet()
-	p, err := StartPlanner(t.Context(), process, c.Planner, config.TLS{})
+	p, err := StartPlanner(t.Context(), process, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,9 +179,9 @@ func TestIndexEqualsTheWorkersCaches(t *testing.T) {
 
 	closeWithin(t, "the planner", p.Close)
 	work() // while it is away
-	restarted := c.Planner
-	restarted.Listen = addr
-	if p, err = StartPlanner(t.Context(), process, restarted, config.TLS{}); err != nil {
+	restarted := *c
+	restarted.Planner.Listen = addr
+	if p, err = StartPlanner(t.Context(), process, &restarted); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { closeWithin(t, "the planner", p.Close) }()
@@ -209,7 +209,7 @@ func TestIndexEqualsTheWorkersCaches(t *testing.T) {
 // An engine that publishes its events on sockets feeds the index the same way.
 func TestAScriptedWorkerFeedsTheIndex(t *testing.T) {
 	c := settings(t)
-	p, err := StartPlanner(t.Context(), quiet(), c.Planner, config.TLS{})
+	p, err := StartPlanner(t.Context(), quiet(), c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,9 @@ type Process struct {
 	Log      *slog.Logger
 	Clock    clock.Clock
 	Registry *measure.Registry
+	// PolicyChild is the program, with its arguments, that tries uploaded policies in a
+	// process of its own; empty tries them in this one, as only tests do.
+	PolicyChild []string
 	// Settings are the effective ones, for debug bundles; secrets are in them by
 	// reference only. They may be nil.
 	Settings []config.Setting

@@ -85,7 +85,9 @@ func (a *authority) issue(t *testing.T, name string) config.TLS {
 func TestOnlyTheAuthoritysWorkersJoin(t *testing.T) {
 	ours, theirs := newAuthority(t), newAuthority(t)
 	c := settings(t)
-	p, err := StartPlanner(t.Context(), quiet(), c.Planner, ours.issue(t, "planner"))
+	secured := *c
+	secured.TLS = ours.issue(t, "planner")
+	p, err := StartPlanner(t.Context(), quiet(), &secured)
 	if err != nil {
 		t.Fatal(err)
 	}

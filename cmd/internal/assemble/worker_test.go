@@ -42,7 +42,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 func TestAWorkerJoinsDrainsAndLeaves(t *testing.T) {
 	c := settings(t)
-	p, err := StartPlanner(t.Context(), quiet(), c.Planner, config.TLS{})
+	p, err := StartPlanner(t.Context(), quiet(), c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,172 @@
+package assemble
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/yardmaster/yardmaster/core/clock"
+	"github.com/yardmaster/yardmaster/core/planner"
+	"github.com/yardmaster/yardmaster/core/rollout"
+	"github.com/yardmaster/yardmaster/policies/abi"
+	"github.com/yardmaster/yardmaster/policies/live"
+	"github.com/yardmaster/yardmaster/policies/module"
+	"github.com/yardmaster/yardmaster/policies/vet"
+	"github.com/yardmaster/yardmaster/raftstore"
+	"github.com/yardmaster/yardmaster/server/admin"
+)
+
+// policyOperator is a store's policies as the admin API sees them.
+type policyOperator struct {
+	store  func() *raftstore.Store
+	checks *vet.Pipeline
+	node   *live.Node
+	clock  clock.Clock
+}
+
+// followTime is how long the answer to a change waits for this node to follow it.
+const followTime = 2 * time.Second
+
+// Table implements admin.Policies.
+func (o policyOperator) Table() *rollout.Table { return o.store().State().Rollout() }
+
+// Push implements admin.Policies.
+func (o policyOperator) Push(ctx context.Context, wasm, signature []byte) (rollout.Version, json.RawMessage, error) {
+	report, err := o.checks.Check(ctx, wasm, signature)
+	text, encoded := json.Marshal(report)
+	if encoded != nil {
+		return rollout.Version{}, nil, encoded
+	}
+	if errors.Is(err, vet.ErrRefused) {
+		return rollout.Version{}, text, fmt.Errorf("%w: %s", admin.ErrUnfit, Plain(err.Error()))
+	}
+	if err != nil {
+		return rollout.Version{}, text, err
+	}
+	v := rollout.Version{
+		Policy: report.Name, Release: report.Version, Kind: rollout.Kind(report.Kind), Digest: rollout.DigestOf(wasm),
+		Size: int64(len(wasm)), Signer: report.Signer, Report: short(&report), Created: o.clock.Now().UnixMilli(),
+	}
+	// A try on this node's table has the better sentence, and spares the others the
+	// bytes of what could not be put.
+	if _, err := o.Table().Put(v, o.Table().Index()+1); err != nil {
+		return v, text, err
+	}
+	if _, err := o.store().PutBlob(ctx, wasm); err != nil {
+		return v, text, tell(err)
+	}
+	if err := o.propose(ctx, planner.PutPolicy{Version: v}); err != nil {
+		return v, text, err
+	}
+	known, _ := o.Table().Version(v.Digest)
+	return known, text, nil
+}
+
+// short is the report without what the module itself says, for the cluster to keep.
+func short(r *vet.Report) string {
+	less := *r
+	less.Manifest = nil
+	text, err := json.Marshal(less)
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// propose brings a command into force and waits until this node has applied it.
+func (o policyOperator) propose(ctx context.Context, cmd planner.Command) error {
+	res, err := o.store().Propose(ctx, cmd)
+	if err == nil {
+		err = res.Err()
+	}
+	if err != nil {
+		return tell(err)
+	}
+	if _, err := o.store().Read(ctx, raftstore.Stale(0, res.Index)); err != nil {
+		return tell(err)
+	}
+	return nil
+}
+
+// Module implements admin.Policies.
+func (o policyOperator) Module(ctx context.Context, d rollout.Digest) ([]byte, error) {
+	b, err := o.store().Blob(ctx, d)
+	return b, tell(err)
+}
+
+// Manifest implements admin.Policies.
+func (o policyOperator) Manifest(ctx context.Context, d rollout.Digest) (json.RawMessage, error) {
+	wasm, err := o.Module(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	m, err := module.Decode(wasm, module.Options{Imports: abi.Imports()})
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range m.Custom {
+		if c.Name == abi.Section {
+			return json.RawMessage(c.Data), nil
+		}
+	}
+	return nil, fmt.Errorf("%w: the module has no manifest", rollout.ErrUnknown)
+}
+
+// Delete implements admin.Policies.
+func (o policyOperator) Delete(ctx context.Context, d rollout.Digest) error {
+	if _, err := o.Table().Delete(d, o.Table().Index()+1); err != nil {
+		return err
+	}
+	return o.propose(ctx, planner.DeletePolicy{Digest: d})
+}
+
+// Change implements admin.Policies.
+func (o policyOperator) Change(ctx context.Context, c rollout.Change) error {
+	if _, err := o.store().Read(ctx, raftstore.Linearizable()); err != nil {
+		return tell(err)
+	}
+	// What would be refused is refused with a sentence, of which an entry has none.
+	if _, err := o.Table().Change(c, o.Table().Index()+1); err != nil {
+		return err
+	}
+	if err := o.propose(ctx, planner.ChangeBinding{Change: c}); err != nil {
+		return err
+	}
+	if o.node == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, followTime)
+	defer cancel()
+	// A node that does not get ready says so by itself: the change is made.
+	_ = o.node.Await(ctx, o.Table().Index())
+	return nil
+}
+
+// Here implements admin.Policies.
+func (o policyOperator) Here() admin.PoliciesHere {
+	here := admin.PoliciesHere{Node: o.store().NodeID()}
+	if o.node == nil {
+		return here
+	}
+	s := o.node.Status()
+	here.Index = s.Index
+	for _, v := range s.Versions {
+		why := v.Why
+		switch {
+		case v.Failing:
+			why = "out of service here for its faults"
+		case why == "" && !v.Prepared:
+			why = "being prepared"
+		}
+		if why == "" {
+			continue
+		}
+		if here.NotReady == nil {
+			here.NotReady = map[string]string{}
+		}
+		here.NotReady[v.Digest.String()] = why
+	}
+	return here
+}

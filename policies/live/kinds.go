@@ -1,0 +1,306 @@
+package live
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/yardmaster/yardmaster/core/admit"
+	"github.com/yardmaster/yardmaster/core/dispatch"
+	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/core/rollout"
+	"github.com/yardmaster/yardmaster/core/route"
+	"github.com/yardmaster/yardmaster/core/scale"
+	"github.com/yardmaster/yardmaster/policies/host"
+)
+
+// court is the admission that is bound for one model.
+type court struct {
+	bound *bound
+
+	active, canary              measure.Counter // decisions
+	agree, disagree, unshadowed measure.Counter
+}
+
+// courts are by the hash of the model's name, which is what a request says.
+func (n *Node) courts(s *set) map[uint64]*court {
+	out := map[uint64]*court{}
+	r := n.deps.Registry
+	for model, b := range s.others[rollout.Admission] {
+		c := &court{bound: b}
+		if len(b.active) > 0 {
+			c.active = r.Counter(measure.PolicyDecisions, string(rollout.Admission), stageName(b.active), "active")
+		}
+		if len(b.canary) > 0 {
+			c.canary = r.Counter(measure.PolicyDecisions, string(rollout.Admission), stageName(b.canary), "canary")
+		}
+		if len(b.shadow) > 0 {
+			name := stageName(b.shadow)
+			c.agree, c.disagree, c.unshadowed = r.Counter(measure.PolicyShadow, name, "agree"), r.Counter(measure.PolicyShadow, name, "disagree"), r.Counter(measure.PolicyShadow, name, "skipped")
+		}
+		key := uint64(0)
+		if model != "" {
+			key = xxhash.Sum64String(model)
+		}
+		out[key] = c
+	}
+	return out
+}
+
+// admission is whatever is bound for admission.
+type admission struct {
+	node       *Node
+	configured admit.Policy
+}
+
+// Admission is the admission policy that is bound at the time it is asked, and
+// configured while none is. Of a stage's policies, asked in order, the first that does
+// not serve decides; where all serve, the first.
+func (n *Node) Admission(configured admit.Policy) admit.Policy { return &admission{n, configured} }
+
+// Name is that of what is configured: what is bound changes.
+func (a *admission) Name() string { return a.configured.Name() }
+
+// Admit is the verdict of what is bound.
+func (a *admission) Admit(ask *admit.Ask) admit.Verdict {
+	s := a.node.acquire()
+	defer s.release()
+	c := s.courts[ask.Model]
+	if c == nil {
+		c = s.courts[0]
+	}
+	if c == nil {
+		return a.configured.Admit(ask)
+	}
+	stage, decisions := c.bound.active, c.active
+	who := ask.Tenant
+	if who == 0 {
+		who = ask.Seed
+	}
+	if len(c.bound.canary) > 0 && c.bound.resolved.Canaried(who) {
+		stage, decisions = c.bound.canary, c.canary
+	}
+	if len(stage) == 0 {
+		return a.configured.Admit(ask)
+	}
+	decisions.Inc()
+	v := a.node.judge(stage, ask, a.configured)
+	a.node.compare(c, ask, v, a.configured)
+	return v
+}
+
+// judge asks the pieces of a stage.
+func (n *Node) judge(stage []piece, ask *admit.Ask, configured admit.Policy) (out admit.Verdict) {
+	for i := range stage {
+		v := stage[i].admit(ask, configured)
+		if v.Action != admit.Serve {
+			return v
+		}
+		if i == 0 {
+			out = v
+		}
+	}
+	return out
+}
+
+// admit is one piece's verdict. One that has no answer leaves it to what is
+// configured, or refuses, as its manifest says.
+func (p *piece) admit(ask *admit.Ask, configured admit.Policy) admit.Verdict {
+	m := p.member
+	if m == nil {
+		return p.native.admission.Admit(ask)
+	}
+	if !m.faults.out() {
+		v, fault := m.admission.Try(ask)
+		if fault == host.NoFault {
+			return v
+		}
+		m.faults.note(fault, ask.Now)
+	}
+	if m.policy.Manifest().Fail == "closed" {
+		return admit.Verdict{Action: admit.Reject, Unavailable: true, RetryAfter: time.Second, Reason: "policy_failed"}
+	}
+	return configured.Admit(ask)
+}
+
+// compare asks the shadow, within its time.
+func (n *Node) compare(c *court, ask *admit.Ask, v admit.Verdict, configured admit.Policy) {
+	if len(c.bound.shadow) == 0 {
+		return
+	}
+	began := n.deps.Clock.Now()
+	if !n.budget.affords(began) {
+		c.unshadowed.Inc()
+		return
+	}
+	other := n.judge(c.bound.shadow, ask, configured)
+	now := n.deps.Clock.Now()
+	n.budget.spend(now.Sub(began), now)
+	if other.Action == v.Action {
+		c.agree.Inc()
+	} else {
+		c.disagree.Inc()
+	}
+}
+
+// Autoscaler is whatever is bound for autoscaling. It belongs to one goroutine.
+type Autoscaler struct {
+	node       *Node
+	configured scale.Policy
+	mandate    route.Mandate
+	other      []scale.Want // of the shadow
+}
+
+// Autoscaler is the autoscaling policy that is bound at the time it ticks, and
+// configured while none is.
+func (n *Node) Autoscaler(configured scale.Policy) *Autoscaler {
+	return &Autoscaler{node: n, configured: configured, mandate: route.Mandate{Policy: configured.Name()}}
+}
+
+// Name is that of the policy that ticked last.
+func (a *Autoscaler) Name() string { return a.mandate.Policy }
+
+// Mandate is under whose name the last tick was.
+func (a *Autoscaler) Mandate() route.Mandate { return a.mandate }
+
+// Tick asks what is bound. A policy that has no answer keeps every pool as it is.
+func (a *Autoscaler) Tick(w *scale.Window, want []scale.Want) {
+	n := a.node
+	s := n.acquire()
+	defer s.release()
+	b := s.others[rollout.Autoscaler][""]
+	if b == nil || len(b.active) == 0 {
+		a.mandate = route.Mandate{Policy: a.configured.Name()}
+		a.configured.Tick(w, want)
+		return
+	}
+	a.mandate = route.Mandate{Policy: stageName(b.active), Digest: stageDigest(b.active), Index: b.index}
+	n.deps.Registry.Counter(measure.PolicyDecisions, string(rollout.Autoscaler), a.mandate.Policy, "active").Inc()
+	b.active[0].tick(w, want, a.configured)
+	if len(b.shadow) == 0 {
+		return
+	}
+	a.other = append(a.other[:0], want...)
+	b.shadow[0].tick(w, a.other, a.configured)
+	result := "agree"
+	for i := range want {
+		if want[i].Keep != a.other[i].Keep || !want[i].Keep && want[i].Replicas != a.other[i].Replicas {
+			result = "disagree"
+		}
+	}
+	n.deps.Registry.Counter(measure.PolicyShadow, stageName(b.shadow), result).Inc()
+}
+
+// tick asks one piece. One that is out of service leaves it to what is configured.
+func (p *piece) tick(w *scale.Window, want []scale.Want, configured scale.Policy) {
+	m := p.member
+	switch {
+	case m == nil:
+		p.native.autoscaler.Tick(w, want)
+	case m.faults.out():
+		configured.Tick(w, want)
+	default:
+		m.autoscaler.Tick(w, want)
+		if fault := m.autoscaler.Last(); fault != host.NoFault {
+			m.faults.note(fault, w.Now)
+		}
+	}
+}
+
+const (
+	// mostOutcomes is how many outcomes an observer is shown at once, and outcomeTime
+	// how long the first of them waits at most.
+	mostOutcomes = 256
+	outcomeTime  = 100 * time.Millisecond
+	// queuedOutcomes bounds those that wait.
+	queuedOutcomes = 16 * mostOutcomes
+)
+
+// watcher hands outcomes of requests to observers.
+type watcher struct {
+	queue          chan dispatch.Observation
+	observed, lost measure.Counter
+	told           float64 // of those lost, what observers know; of watch's goroutine
+}
+
+func newWatcher(r *measure.Registry) *watcher {
+	return &watcher{
+		queue:    make(chan dispatch.Observation, queuedOutcomes),
+		observed: r.Counter(measure.PolicyOutcomes, "observed"), lost: r.Counter(measure.PolicyOutcomes, "lost"),
+	}
+}
+
+// Observe takes what became of a request, for the observers that are bound. It never
+// waits: what comes too fast is lost and counted.
+func (n *Node) Observe(o dispatch.Observation) {
+	if s := n.set.Load(); s.others[rollout.Observer] == nil {
+		return
+	}
+	select {
+	case n.watcher.queue <- o:
+	default:
+		n.watcher.lost.Inc()
+	}
+}
+
+// watch shows outcomes to the observers until ctx ends.
+func (n *Node) watch(ctx context.Context) {
+	batch := make([]dispatch.Observation, 0, mostOutcomes)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case o := <-n.watcher.queue:
+			batch = append(batch[:0], o)
+		}
+		if batch = n.gather(ctx, batch); len(batch) > 0 {
+			n.tell(batch)
+		}
+	}
+}
+
+// gather fills a batch for as long as its first outcome may wait.
+func (n *Node) gather(ctx context.Context, batch []dispatch.Observation) []dispatch.Observation {
+	timer := n.deps.Clock.NewTimer(outcomeTime)
+	defer timer.Stop()
+	for len(batch) < mostOutcomes {
+		select {
+		case <-ctx.Done():
+			return nil
+		case o := <-n.watcher.queue:
+			batch = append(batch, o)
+		case <-timer.C():
+			return batch
+		}
+	}
+	return batch
+}
+
+// tell shows a batch to the observers that are bound.
+func (n *Node) tell(outcomes []dispatch.Observation) {
+	s := n.acquire()
+	defer s.release()
+	b := s.others[rollout.Observer][""]
+	if b == nil {
+		return
+	}
+	lost := n.watcher.lost.Value()
+	batch := host.Batch{
+		Now: n.deps.Clock.Now(), Seed: rand.Uint64(), Leader: n.deps.Cluster.Leading(), //nolint:gosec // nothing secret
+		Lost: uint32(min(lost-n.watcher.told, math.MaxUint32)), Outcomes: outcomes,
+	}
+	for i := range b.active {
+		m := b.active[i].member
+		if m == nil || m.faults.out() {
+			continue
+		}
+		if fault := m.observer.Observe(&batch); fault != host.NoFault {
+			m.faults.note(fault, batch.Now)
+		}
+	}
+	n.watcher.told = lost
+	n.watcher.observed.Add(float64(len(outcomes)))
+}

@@ -1,6 +1,7 @@
 // Package planner is the replicated state machine of the Raft group core: who
 // the workers are, under which epoch; registers, tenants' quotas and what the
-// nodes say of themselves; the cluster's name and feature level.
+// nodes say of themselves; policies, what is bound and the scaling plan; the
+// cluster's name and feature level.
 //
 // A [Machine] changes only by [Machine.Apply], one committed entry at a time,
 // and is a pure function of the log: no clock, no randomness, no map order, no
@@ -16,7 +17,8 @@
 // feature level allows it: [Machine.Encode] and [Machine.Check] see to that.
 //
 // Readers take the fleet from [Machine.View], an immutable value behind an
-// atomic pointer, and so with the rest. Renewals of leases are not commands and
-// do not come here; the rules of quotas are in core/quota.
+// atomic pointer, and so with the rest; [Machine.Changed] tells of policies and the
+// plan. Renewals of leases are not commands and do not come here; the rules of
+// quotas are in core/quota, those of policies in core/rollout.
 // raftstore carries entries here and snapshots to disk.
 package planner

@@ -8,10 +8,12 @@ import (
 	"hash/crc32"
 	"strings"
 	"testing"
+
+	"github.com/yardmaster/yardmaster/core/rollout"
 )
 
 func FuzzApply(f *testing.F) {
-	for line := range strings.Lines(string(readFile(f, "testdata/log-v2.hex"))) {
+	for line := range strings.Lines(string(readFile(f, "testdata/log-v3.hex"))) {
 		b, err := hex.DecodeString(strings.TrimSpace(line))
 		if err != nil {
 			f.Fatal(err)
@@ -21,7 +23,7 @@ func FuzzApply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, entry []byte) {
 		m := fuzzBase(t)
 		before, checked := m.Digest(), m.Check(entry)
-		res, err := m.Apply(5, entry)
+		res, err := m.Apply(10, entry)
 		if checked == nil && err != nil {
 			t.Fatalf("Check let pass what Apply cannot read: %v", err)
 		}
@@ -53,11 +55,16 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-// fuzzBase is a machine at level 2 with a little of everything.
+// fuzzBase is a machine at level 3 with a little of everything.
 func fuzzBase(t testing.TB) *Machine {
 	m := New()
 	for i, c := range []Command{
-		SetFeatureLevel{2}, SetRegister{Key: "empty"}, SetQuota{"t1", 1000}, PutMember{member("a")},
+		SetFeatureLevel{3},
+		SetRegister{Key: "empty"},
+		SetQuota{"t1", 1000},
+		PutMember{member("a")},
+		PutPolicy{policyVersion("kv", "1", rollout.Router)},
+		ChangeBinding{rollout.Change{Kind: rollout.Router, Verb: rollout.VerbPromote, Stage: policyStage("kv@1")}},
 	} {
 		entry, err := Encode(RequestID{}, c)
 		if err != nil {
@@ -91,6 +98,11 @@ func FuzzRestore(f *testing.F) {
 	good := readFile(f, "testdata/snapshot-v2.bin")
 	f.Add(good, false)
 	f.Add(readFile(f, "testdata/snapshot-v1.bin"), false)
+	latest := readFile(f, "testdata/snapshot-v3.bin")
+	f.Add(latest, false)
+	f.Add(bytes.Replace(latest, []byte("m/1"), []byte("m/0"), 1), true)
+	f.Add(bytes.Replace(latest, []byte("weights"), []byte("aeights"), 1), true)
+	f.Add(latest[:len(latest)*2/3], false)
 	f.Add(bytes.Replace(good, []byte("gw-1"), []byte("gw-3"), 1), true)
 	f.Add(good[:len(good)/2], false)
 	f.Add(bytes.Replace(good, []byte("both-0"), []byte("zoth-0"), 1), true)

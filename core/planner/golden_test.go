@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/rollout"
+	"github.com/yardmaster/yardmaster/core/scale"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the golden log and snapshot of the newest level anew")
@@ -80,15 +82,74 @@ func goldenLog2(t *testing.T) [][]byte {
 	return out
 }
 
+// goldenCommands3 are entries of every type of feature level 3, in an order that
+// leaves something of each behind. They follow goldenLog2, 28 entries.
+func goldenCommands3() []Command {
+	kv1, kv2, gate := policyVersion("kv", "1", rollout.Router), policyVersion("kv", "2", rollout.Router), policyVersion("gate", "0.1-rc", rollout.Admission)
+	bad := policyVersion("bad", "1", rollout.Router)
+	gate.Signer, gate.Report, gate.Created = "ops", `{"fuel_p99":812}`, 1_700_000_000_000
+	blend := rollout.Stage{Parts: []rollout.Part{
+		rollout.NewPart("kv", kv2.Digest, 0.75, rollout.Param{Name: "w", Value: -1.5}, rollout.Param{Name: "a", Value: 2}),
+		rollout.NewPart("least-request", rollout.Digest{}, 0.25),
+	}}
+	change := func(c rollout.Change) ChangeBinding { return ChangeBinding{c} }
+	return []Command{
+		SetFeatureLevel{3}, // 29
+		PutPolicy{kv1},
+		PutPolicy{kv2},
+		PutPolicy{gate},
+		PutPolicy{bad},
+		PutPolicy{policyVersion("gone", "1", rollout.Observer)},
+		DeletePolicy{policyDigest("gone@1")},
+		change(rollout.Change{Kind: rollout.Router, Verb: rollout.VerbPromote, Stage: policyStage("kv@1")}), // 36
+		change(rollout.Change{Kind: rollout.Router, Verb: rollout.VerbShadow, Stage: blend, IfIndex: new(uint64(36))}),
+		change(rollout.Change{Kind: rollout.Router, Verb: rollout.VerbCanary, Share: 0.05, IfIndex: new(uint64(36))}), // conflict
+		change(rollout.Change{Kind: rollout.Router, Verb: rollout.VerbCanary, Share: 0.05}),
+		change(rollout.Change{Kind: rollout.Router, Model: "m/1", Verb: rollout.VerbPromote, Stage: policyStage("bad@1")}),
+		change(rollout.Change{Kind: rollout.Router, Model: "m/1", Verb: rollout.VerbPromote, Stage: rollout.NativeStage("kv-cost")}),
+		change(rollout.Change{Kind: rollout.Admission, Verb: rollout.VerbPromote, Stage: policyStage("gate@0.1-rc"), IfIndex: new(uint64(0))}),
+		change(rollout.Change{Kind: rollout.Admission, Verb: rollout.VerbPin}),
+		change(rollout.Change{Kind: rollout.Admission, Verb: rollout.VerbRollback}), // pinned
+		QuarantinePolicy{bad.Digest, "5 traps in 30 s: unreachable"},
+		DeletePolicy{kv1.Digest}, // bound
+		WritePolicyState{"kv", []rollout.Write{
+			{Op: rollout.WriteSet, Key: "weights", Value: []byte{0, 0xff}},
+			{Op: rollout.WriteAdd, Key: "n", Delta: -7},
+			{Op: rollout.WriteSet, Key: "x"},
+			{Op: rollout.WriteDelete, Key: "x"},
+		}},
+		WritePolicyState{"gate", []rollout.Write{{Op: rollout.WriteDelete, Key: "none"}}},
+		SetScalePlan{Plan: scale.Plan{
+			Pools: []scale.PoolPlan{
+				{Key: scale.Key{Model: "m", Role: fleet.RolePrefill}, Desired: 2, Reason: "queue"},
+				{Key: scale.Key{Model: "m", Role: fleet.RoleDecode}, Desired: 5},
+			},
+			Budget: 8, Policy: "native:queue-and-kv", At: 1_700_000_000_000,
+		}, IfIndex: new(uint64(0))},
+	}
+}
+
+func goldenLog3(t *testing.T) [][]byte {
+	out := goldenLog2(t)
+	for i, c := range goldenCommands3() {
+		e, err := Encode(RequestID{0xcc, byte(i)}, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
 // The bytes that this release writes are those it has always written, and what
-// it wrote can be read: fixtures of every release stay here. Those of level 1
-// are not written anew by -rewrite: no change of them is right.
+// it wrote can be read: fixtures of every release stay here. Those of
+// earlier levels are not written anew by -rewrite: no change of them is right.
 func TestGoldenLogAndSnapshot(t *testing.T) {
 	for _, g := range []struct {
 		level uint32
 		log   func(*testing.T) [][]byte
 		fixed bool
-	}{{1, goldenLog, true}, {2, goldenLog2, false}} {
+	}{{1, goldenLog, true}, {2, goldenLog2, true}, {3, goldenLog3, false}} {
 		t.Run(fmt.Sprintf("level %d", g.level), func(t *testing.T) {
 			m := NewAtLevel(g.level)
 			var lines []string
@@ -122,8 +183,11 @@ func TestGoldenLogAndSnapshot(t *testing.T) {
 	}
 }
 
-// goldenChecksum is of the golden state of level 2.
-const goldenChecksum = 0x18dee6a88b44daf4
+// The checksums of the golden states.
+const (
+	goldenChecksum  = 0x18dee6a88b44daf4 // of level 2
+	goldenChecksum3 = 0x41ab282dbfd5640e // of level 3
+)
 
 // The golden log of level 2 leaves something of every kind behind.
 func TestGoldenStateIsFull(t *testing.T) {
@@ -141,6 +205,36 @@ func TestGoldenStateIsFull(t *testing.T) {
 	}
 	if res, ok := m.seen.find(RequestID{0xbb, 11}); !ok || res.Granted != 400 {
 		t.Errorf("remembered grant: %+v", res)
+	}
+}
+
+// So does that of level 3.
+func TestGoldenStateOfLevel3IsFull(t *testing.T) {
+	m := New()
+	if err := m.Restore(bytes.NewReader(readFile(t, "testdata/snapshot-v3.bin"))); err != nil {
+		t.Fatal(err)
+	}
+	tab := m.Rollout()
+	all, _ := tab.Binding(rollout.Router, "")
+	gate, _ := tab.Binding(rollout.Admission, "")
+	bad, _ := tab.Version(policyDigest("bad@1"))
+	if len(tab.Versions()) != 4 || len(tab.Bindings()) != 3 || all.CanaryShare != 0.05 || len(all.Canary.Parts) != 2 || !gate.Pinned || bad.Quarantined != 45 {
+		t.Errorf("%+v\n%+v", tab.Versions(), tab.Bindings())
+	}
+	n, _ := tab.State("kv").Get("n")
+	if rollout.Number(n) != -7 || tab.State("kv").Len() != 2 || tab.State("gate") == nil || tab.State("gate").Len() != 0 {
+		t.Errorf("state %x", n)
+	}
+	plan, index := m.Plan()
+	if index != 49 || len(plan.Pools) != 2 || plan.Pools[1].Desired != 5 {
+		t.Errorf("plan %+v at %d", plan, index)
+	}
+	if sum := m.Checksum(); sum != goldenChecksum3 {
+		t.Errorf("checksum %#x", sum)
+	}
+	// A binary of level 2 refuses it.
+	if err := NewAtLevel(2).Restore(bytes.NewReader(readFile(t, "testdata/snapshot-v3.bin"))); !errors.Is(err, ErrUnknownEntry) || errors.Is(err, ErrMalformed) {
+		t.Errorf("a binary of level 2: %v", err)
 	}
 }
 

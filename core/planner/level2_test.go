@@ -176,6 +176,20 @@ func TestLevelGates(t *testing.T) {
 	if err := m.Check(entry); err != nil {
 		t.Error(err)
 	}
+	for _, cmd := range goldenCommands3() { // of level 3, at level 2
+		if _, raises := cmd.(SetFeatureLevel); raises {
+			continue
+		}
+		if _, err := m.Encode(RequestID{}, cmd); !errors.Is(err, ErrLevel) || !strings.Contains(err.Error(), "needs feature level 3") {
+			t.Errorf("Encode(%T) at level 2: %v", cmd, err)
+		}
+		if res := m.execute(3, cmd); res != (Result{Code: Refused}) {
+			t.Errorf("Apply of %T at level 2: %+v", cmd, res)
+		}
+	}
+	if m.Rollout().Index() != 0 {
+		t.Error("applied what was refused")
+	}
 }
 
 // An old binary stops at the first thing it cannot read, with a sentence that
@@ -205,12 +219,18 @@ func TestOldBinaryRefuses(t *testing.T) {
 	}
 }
 
-// A rolling upgrade: an old and a new binary share a log at level 1 and take each
-// other's snapshots; the old one stops where the level rises, is replaced by a
-// new one, and that one goes on as if it had always been there.
+// A rolling upgrade: an old and a new binary share a log at the old one's level and
+// take each other's snapshots; the old one stops where the level rises, is replaced
+// by a new one, and that one goes on as if it had always been there.
 func TestRollingUpgrade(t *testing.T) {
+	for from := uint32(1); from < MaxFeatureLevel; from++ {
+		t.Run(fmt.Sprintf("from level %d", from), func(t *testing.T) { upgrade(t, from) })
+	}
+}
+
+func upgrade(t *testing.T, from uint32) {
 	rapid.Check(t, func(t *rapid.T) {
-		old, young, index := NewAtLevel(1), New(), uint64(0)
+		old, young, index := NewAtLevel(from), New(), uint64(0)
 		both := func(cmd Command) {
 			entry, err := young.Encode(drawRequestID(t), cmd)
 			if err != nil {
@@ -225,21 +245,22 @@ func TestRollingUpgrade(t *testing.T) {
 				t.Fatalf("old %+v, %v; young %+v", got, err, want)
 			}
 		}
-		for range rapid.IntRange(0, 20).Draw(t, "entries of level 1") {
+		both(SetFeatureLevel{rapid.Uint32Range(0, from).Draw(t, "level at first")})
+		for range rapid.IntRange(0, 20).Draw(t, "entries of the old level") {
 			cmd := drawCommand(t)
-			if c, ok := cmd.(SetFeatureLevel); ok && c.Level > 1 {
+			if c, ok := cmd.(SetFeatureLevel); ok && c.Level > from {
 				continue
 			}
 			both(cmd)
 		}
 		image := snapshotBytes(t, old)
 		if !bytes.Equal(image, snapshotBytes(t, young)) {
-			t.Fatal("an old and a new binary write different bytes at level 1")
+			t.Fatal("an old and a new binary write different bytes at the old one's level")
 		}
-		if err := NewAtLevel(1).Restore(bytes.NewReader(snapshotBytes(t, young))); err != nil {
+		if err := NewAtLevel(from).Restore(bytes.NewReader(snapshotBytes(t, young))); err != nil {
 			t.Fatal(err)
 		}
-		raise, err := young.Encode(RequestID{0xff}, SetFeatureLevel{2})
+		raise, err := young.Encode(RequestID{0xff}, SetFeatureLevel{from + 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -255,7 +276,7 @@ func TestRollingUpgrade(t *testing.T) {
 				t.Fatal(res, err)
 			}
 		}
-		for range rapid.IntRange(0, 20).Draw(t, "entries of level 2") {
+		for range rapid.IntRange(0, 20).Draw(t, "entries of the new level") {
 			both(drawCommand(t))
 		}
 		if !bytes.Equal(snapshotBytes(t, old), snapshotBytes(t, young)) || old.Checksum() != young.Checksum() {

@@ -107,8 +107,8 @@ func (c SetScalePlan) body() proto.Message {
 // The rules of package rollout belong to the entries of level 3, so that
 // proposers know no others.
 
-func (c PutPolicy) validate() error     { return c.Version.Validate() }
-func (c ChangeBinding) validate() error { return c.Change.Validate() }
+func (c PutPolicy) validate() error     { return c.Validate() }
+func (c ChangeBinding) validate() error { return c.Validate() }
 
 func (c DeletePolicy) validate() error { return validateDigest(c.Digest) }
 

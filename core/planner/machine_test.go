@@ -215,7 +215,7 @@ func TestEncodeRefuses(t *testing.T) {
 func drawCommand(t *rapid.T) Command {
 	id := fleet.WorkerID(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "id"))
 	epoch := fleet.Epoch(rapid.Uint64Range(1, 40).Draw(t, "epoch"))
-	switch rapid.IntRange(0, 12).Draw(t, "kind") {
+	switch rapid.IntRange(0, 18).Draw(t, "kind") {
 	case 0, 1:
 		w := testWorker(string(id), rapid.SampledFrom([]string{"x", "y"}).Draw(t, "incarnation"))
 		w.Draining = rapid.Bool().Draw(t, "draining")
@@ -230,8 +230,10 @@ func drawCommand(t *rapid.T) Command {
 		return InitCluster{rapid.SampledFrom([]string{"c1", "c2"}).Draw(t, "cluster")}
 	case 6, 7:
 		return SetFeatureLevel{rapid.Uint32Range(0, MaxFeatureLevel).Draw(t, "level")}
-	default:
+	case 8, 9, 10, 11, 12:
 		return drawCommand2(t)
+	default:
+		return drawCommand3(t)
 	}
 }
 

@@ -24,6 +24,7 @@ func curlCases(ctx context.Context, p *place) []outcome {
 		{"plain_stream", plainStream},
 		{"http2_upgrade", upgrade},
 		{"no_such_route", noSuchRoute},
+		{"keep_alive", keepAlive},
 	} {
 		began := time.Now()
 		o := outcome{Case: c.name, Status: passed}
@@ -113,6 +114,40 @@ func bearerModels(ctx context.Context, p *place) error {
 	}
 	if !strings.Contains(a.body, `"id":"plain"`) || strings.Contains(a.body, "0p3n-w3bui") {
 		return fmt.Errorf("answered %s", a.body)
+	}
+	return nil
+}
+
+// keepAlive: requests of every kind share one connection.
+func keepAlive(ctx context.Context, p *place) error {
+	post := func(args ...string) []string {
+		return append([]string{"--header", "Content-Type: application/json", "--data-binary", chatBody(""), p.Gateway + "/chat/completions"}, args...)
+	}
+	transfers := [][]string{
+		{p.Gateway + "/models"},
+		post(),
+		{"--head", p.Gateway + "/models"},
+		post("--header", "Transfer-Encoding: chunked"),
+		post("--header", "Expect: 100-continue", "--expect100-timeout", "5"),
+		{p.Gateway + "/no/such/route"},
+		{"--request", "DELETE", p.Gateway + "/models"},
+		post(),
+	}
+	var args []string
+	for i, t := range transfers {
+		if i > 0 {
+			args = append(args, "--next")
+		}
+		args = append(args, "--silent", "--show-error", "--max-time", "10", "--noproxy", "*", "--output", "/dev/null", "--write-out", "%{http_code} %{num_connects}\n")
+		args = append(args, t...)
+	}
+	out, err := exec.CommandContext(ctx, "curl", args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("curl: %w: %s", err, out)
+	}
+	want := "200 1\n200 0\n200 0\n200 0\n200 0\n404 0\n405 0\n200 0\n"
+	if got := string(out); got != want {
+		return fmt.Errorf("statuses and new connections: %q instead of %q", got, want)
 	}
 	return nil
 }

@@ -294,11 +294,11 @@ func (p *piece) builtIn(k rollout.Kind) (err error) {
 	name := p.part.Policy
 	switch k {
 	case rollout.Router:
-		p.native.router, err = route.PolicyNamed(name)
+		p.router, err = route.PolicyNamed(name)
 	case rollout.Admission:
-		p.native.admission, err = admit.PolicyNamed(name)
+		p.admission, err = admit.PolicyNamed(name)
 	case rollout.Autoscaler:
-		p.native.autoscaler, err = scale.PolicyNamed(name)
+		p.autoscaler, err = scale.PolicyNamed(name)
 	case rollout.Observer:
 		err = fmt.Errorf("%w: no observer is built in", rollout.ErrUnknown)
 	}

@@ -111,7 +111,7 @@ func (n *Node) judge(stage []piece, ask *admit.Ask, configured admit.Policy) (ou
 func (p *piece) admit(ask *admit.Ask, configured admit.Policy) admit.Verdict {
 	m := p.member
 	if m == nil {
-		return p.native.admission.Admit(ask)
+		return p.admission.Admit(ask)
 	}
 	if !m.faults.out() {
 		v, fault := m.admission.Try(ask)
@@ -199,7 +199,7 @@ func (p *piece) tick(w *scale.Window, want []scale.Want, configured scale.Policy
 	m := p.member
 	switch {
 	case m == nil:
-		p.native.autoscaler.Tick(w, want)
+		p.autoscaler.Tick(w, want)
 	case m.faults.out():
 		configured.Tick(w, want)
 	default:

@@ -80,7 +80,7 @@ func (p *piece) policy() route.Policy {
 	if p.member != nil {
 		return p.member.router
 	}
-	return p.native.router
+	return p.router
 }
 
 // name is what the part is called in mandates.

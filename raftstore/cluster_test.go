@@ -78,12 +78,28 @@ func (y *yard) node(id string, edit func(*Config)) *node {
 	return n
 }
 
-// listen opens the node's port, where it was before if it had one.
+// anywhere is where a node listens that has no address yet.
+const anywhere = "127.0.0.1:0"
+
+// reserve gives the node an address before it starts.
+func (n *node) reserve() {
+	n.yard.t.Helper()
+	ln := n.listen(anywhere)
+	n.addr = ln.Addr().String()
+	if err := ln.Close(); err != nil {
+		n.yard.t.Fatal(err)
+	}
+}
+
+// listen opens the node's port.
 func (n *node) listen(where string) net.Listener {
 	n.yard.t.Helper()
-	var lc net.ListenConfig
+	open := func() (net.Listener, error) { return faultnet.Place(context.Background()) }
+	if where != anywhere {
+		open = func() (net.Listener, error) { return new(net.ListenConfig).Listen(context.Background(), "tcp", where) }
+	}
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		ln, err := lc.Listen(context.Background(), "tcp", where)
+		ln, err := open()
 		if err == nil {
 			return ln
 		}
@@ -100,7 +116,7 @@ func (n *node) start(at string) error {
 		at = n.addr
 	}
 	if at == "" {
-		at = "127.0.0.1:0"
+		at = anywhere
 	}
 	ident, err := identity.Open(identity.Config{NodeID: n.cfg.NodeID, TokenFile: n.yard.token})
 	if err != nil {
@@ -179,12 +195,7 @@ func (y *yard) voters(count int, edit func(*Config)) []*node {
 	var list []*node
 	for i := range count {
 		n := y.node(fmt.Sprintf("n%d", i+1), edit)
-		// The ports have to be known before anybody starts.
-		ln := n.listen("127.0.0.1:0")
-		n.addr = ln.Addr().String()
-		if err := ln.Close(); err != nil {
-			y.t.Fatal(err)
-		}
+		n.reserve() // before anybody starts
 		join = append(join, n.addr)
 		list = append(list, n)
 	}

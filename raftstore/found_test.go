@@ -20,11 +20,7 @@ func TestOneFounderTooMany(t *testing.T) {
 	var nodes []*node
 	for _, id := range []string{"d", "b", "c", "a"} {
 		n := y.node(id, func(c *Config) { c.BootstrapExpect = 3 })
-		ln := n.listen("127.0.0.1:0")
-		n.addr = ln.Addr().String()
-		if err := ln.Close(); err != nil {
-			t.Fatal(err)
-		}
+		n.reserve()
 		join, nodes = append(join, n.addr), append(nodes, n)
 	}
 	for i, n := range nodes {
@@ -115,11 +111,7 @@ func TestJoiningOneselfFoundsNothing(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
 	n := y.node("n1", nil)
-	ln := n.listen("127.0.0.1:0")
-	n.addr = ln.Addr().String()
-	if err := ln.Close(); err != nil {
-		t.Fatal(err)
-	}
+	n.reserve()
 	n.cfg.Join = []string{n.addr}
 	n.mustStart("")
 	y.until("it says what it waits for", func() bool {

@@ -178,10 +178,10 @@ func TestEverybodyMoves(t *testing.T) {
 	for _, n := range nodes {
 		n.stop()
 	}
-	nodes[0].mustStart("127.0.0.1:0")
+	nodes[0].mustStart(anywhere)
 	for _, n := range nodes[1:] {
 		n.cfg.Join = []string{nodes[0].addr}
-		n.mustStart("127.0.0.1:0")
+		n.mustStart(anywhere)
 	}
 	y.ready(nodes...)
 	propose(t, nodes[1], "w2")
@@ -217,12 +217,12 @@ func TestSecondRunIsRefused(t *testing.T) {
 	}
 	twin := &node{yard: y, cfg: third.cfg}
 	twin.cfg.Dir = copied
-	if err := twin.start("127.0.0.1:0"); !errors.Is(err, ErrIDInUse) {
+	if err := twin.start(anywhere); !errors.Is(err, ErrIDInUse) {
 		t.Fatalf("the copy of a running node started: %v", err)
 	}
 	fresh := &node{yard: y, cfg: third.cfg}
 	fresh.cfg.Dir = t.TempDir()
-	fresh.mustStart("127.0.0.1:0")
+	fresh.mustStart(anywhere)
 	y.nodes["fresh"] = fresh
 	select {
 	case <-fresh.Faulted():

@@ -178,7 +178,7 @@ func TestGatewayIsGivenUp(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
 	y.net = faultnet.New(3)
-	one := y.voters(1, func(c *Config) { c.ReapAfter = time.Second })[0]
+	one := y.voters(1, func(c *Config) { c.ReapAfter = slower * time.Second })[0]
 	g := y.node("g", func(c *Config) { c.Dir, c.Nonvoter, c.Join = "", true, []string{one.addr} }).mustStart("")
 	y.ready(g)
 	propose(t, one, "w1")

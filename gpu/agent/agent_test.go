@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strings"
@@ -133,6 +135,20 @@ func (s *script) Leave(context.Context, *control.LeaveRequest) (*control.LeaveRe
 	return &control.LeaveResponse{}, s.note("leave")
 }
 
+// place opens a port that a planner can leave and come back to: one that the system
+// chooses may be a client's by then.
+func place(t *testing.T) net.Listener {
+	t.Helper()
+	for range 100 {
+		addr := fmt.Sprintf("127.0.0.1:%d", 12000+rand.IntN(18000))
+		if ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", addr); err == nil {
+			return ln
+		}
+	}
+	t.Fatal("no port is free")
+	return nil
+}
+
 func listen(t *testing.T, addr string) net.Listener {
 	t.Helper()
 	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", addr)
@@ -239,7 +255,7 @@ func eventually(t *testing.T, what string, cond func() bool) {
 }
 
 func TestRegistersAndRenewsWithStats(t *testing.T) {
-	s, ln := newScript(7), listen(t, "127.0.0.1:0")
+	s, ln := newScript(7), place(t)
 	serve(t, s, ln)
 	a := start(t, ln.Addr().String())
 	eventually(t, "three renewals", func() bool { return s.called("renew") >= 3 })
@@ -260,7 +276,7 @@ func TestRegistersAndRenewsWithStats(t *testing.T) {
 // deserted is an address where nobody listens.
 func deserted(t *testing.T) string {
 	t.Helper()
-	ln := listen(t, "127.0.0.1:0")
+	ln := place(t)
 	if err := ln.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -332,11 +348,11 @@ func TestOutlivesThePlanner(t *testing.T) {
 func TestTriesPlannersInTurn(t *testing.T) {
 	follower, leader := newScript(1), newScript(9)
 	follower.fail = status.Error(codes.Unavailable, "this planner does not lead")
-	lnF, lnL := listen(t, "127.0.0.1:0"), listen(t, "127.0.0.1:0")
+	lnF, lnL := place(t), place(t)
 	serve(t, follower, lnF)
 	serve(t, leader, lnL)
 	// The third accepts connections and says nothing.
-	mute := listen(t, "127.0.0.1:0")
+	mute := place(t)
 	t.Cleanup(func() { _ = mute.Close() })
 	a := start(t, mute.Addr().String(), lnF.Addr().String(), lnL.Addr().String())
 	eventually(t, "registration at the leader", func() bool { return a.Epoch() == 9 })
@@ -352,7 +368,7 @@ func TestTriesPlannersInTurn(t *testing.T) {
 }
 
 func TestGivesWayToAnotherWorkerOfItsID(t *testing.T) {
-	s, ln := newScript(7), listen(t, "127.0.0.1:0")
+	s, ln := newScript(7), place(t)
 	serve(t, s, ln)
 	a := start(t, ln.Addr().String())
 	eventually(t, "the registration", func() bool { return a.Epoch() == 7 })
@@ -377,7 +393,7 @@ func TestGivesWayToAnotherWorkerOfItsID(t *testing.T) {
 
 // A restored snapshot may have this very incarnation under a later epoch.
 func TestTheStateWentBack(t *testing.T) {
-	s, ln := newScript(7), listen(t, "127.0.0.1:0")
+	s, ln := newScript(7), place(t)
 	serve(t, s, ln)
 	a := start(t, ln.Addr().String())
 	eventually(t, "the registration", func() bool { return a.Epoch() == 7 })
@@ -395,7 +411,7 @@ func TestTheStateWentBack(t *testing.T) {
 }
 
 func TestDrain(t *testing.T) {
-	s, ln := newScript(7), listen(t, "127.0.0.1:0")
+	s, ln := newScript(7), place(t)
 	serve(t, s, ln)
 	a := start(t, ln.Addr().String())
 	eventually(t, "the registration", func() bool { return a.Epoch() == 7 })
@@ -418,7 +434,7 @@ func TestDrain(t *testing.T) {
 }
 
 func TestRegistersAsDrainingWhenForgottenMeanwhile(t *testing.T) {
-	s, ln := newScript(7), listen(t, "127.0.0.1:0")
+	s, ln := newScript(7), place(t)
 	serve(t, s, ln)
 	a := start(t, ln.Addr().String())
 	eventually(t, "the registration", func() bool { return a.Epoch() == 7 })
@@ -439,7 +455,7 @@ func TestRegistersAsDrainingWhenForgottenMeanwhile(t *testing.T) {
 }
 
 func TestDrainWithoutAPlannerIsBounded(t *testing.T) {
-	s, ln := newScript(7), listen(t, "127.0.0.1:0")
+	s, ln := newScript(7), place(t)
 	stop := serve(t, s, ln)
 	a := start(t, ln.Addr().String())
 	eventually(t, "the registration", func() bool { return a.Epoch() == 7 })
@@ -457,7 +473,7 @@ func TestDrainWithoutAPlannerIsBounded(t *testing.T) {
 }
 
 func TestPlannerAsksToDrain(t *testing.T) {
-	s, ln := newScript(7), listen(t, "127.0.0.1:0")
+	s, ln := newScript(7), place(t)
 	serve(t, s, ln)
 	a := start(t, ln.Addr().String())
 	eventually(t, "the registration", func() bool { return a.Epoch() == 7 })

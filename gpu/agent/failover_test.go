@@ -24,7 +24,7 @@ func TestFailover(t *testing.T) {
 	lns := []string{}
 	var stop func()
 	for i, s := range []*script{old, next, third} {
-		ln := listen(t, "127.0.0.1:0")
+		ln := place(t)
 		lns = append(lns, ln.Addr().String())
 		if end := serve(t, s, ln); i == 0 {
 			stop = end
@@ -47,7 +47,7 @@ func TestFailover(t *testing.T) {
 func TestLeavesAStalledPlanner(t *testing.T) {
 	first, second := newScript(7), newScript(7)
 	first.ttlMS, second.ttlMS = 400, 400
-	lnF, lnS := listen(t, "127.0.0.1:0"), listen(t, "127.0.0.1:0")
+	lnF, lnS := place(t), place(t)
 	serve(t, first, lnF)
 	serve(t, second, lnS)
 	a := start(t, lnF.Addr().String(), lnS.Addr().String())
@@ -83,7 +83,7 @@ func TestAllPlannersGone(t *testing.T) {
 	scripts, addrs, stops := []*script{newScript(7), newScript(7)}, []string{}, []func(){}
 	for _, s := range scripts {
 		s.ttlMS = 50
-		ln := listen(t, "127.0.0.1:0")
+		ln := place(t)
 		addrs, stops = append(addrs, ln.Addr().String()), append(stops, serve(t, s, ln))
 	}
 	a := start(t, addrs...)

@@ -189,7 +189,7 @@ func names(list []*node) (out []string) {
 func (n *node) listen(ctx context.Context) (net.Listener, error) {
 	at := n.addr
 	if at == "" {
-		at = "127.0.0.1:0"
+		return faultnet.Place(ctx)
 	}
 	var lc net.ListenConfig
 	for tries := 0; ; tries++ {

@@ -1,10 +1,13 @@
 package e2e
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"sync"
 	"testing"
+
+	"github.com/yardmaster/yardmaster/cmd/internal/planners"
 )
 
 // proxy stands before a worker's transfer endpoint, so that its connections can
@@ -92,14 +95,12 @@ func (p *proxy) cut(reset bool) (n int) {
 	return len(p.conns)
 }
 
-// freeAddr is an address that nobody listens on at the moment.
+// freeAddr is an address that nobody listens on, and that no client gets meanwhile.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	var lc net.ListenConfig
-	ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	ports, err := planners.FreePorts(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close() //nolint:errcheck // it was only to learn a free port
-	return ln.Addr().String()
+	return fmt.Sprintf("127.0.0.1:%d", ports[0])
 }

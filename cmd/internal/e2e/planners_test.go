@@ -52,15 +52,21 @@ func seeded(t *testing.T) uint64 {
 // startCluster starts one; edit changes its nodes before.
 func startCluster(t *testing.T, edit func(*planners.Cluster)) *cluster {
 	t.Helper()
-	c := &cluster{seed: seeded(t), terms: map[uint64]string{}}
-	c.random = rand.New(rand.NewPCG(c.seed, 0))
-	var err error
-	if c.Cluster, err = planners.New(binary, t.TempDir(), 3); err != nil {
+	all, err := planners.New(binary, t.TempDir(), 3)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if edit != nil {
-		edit(c.Cluster)
+		edit(all)
 	}
+	return start(t, all)
+}
+
+// start runs the planners and enters as their clients.
+func start(t *testing.T, all *planners.Cluster) *cluster {
+	t.Helper()
+	c := &cluster{Cluster: all, seed: seeded(t), terms: map[uint64]string{}}
+	c.random = rand.New(rand.NewPCG(c.seed, 0))
 	t.Cleanup(c.Stop)
 	if err := c.Start(context.WithoutCancel(t.Context())); err != nil {
 		t.Fatal(err)
@@ -267,6 +273,11 @@ func (c *cluster) compareDigests(t *testing.T) {
 		})
 	}
 	writers.Wait()
+	defer func() {
+		if t.Failed() {
+			c.tell(t)
+		}
+	}()
 	eventually(t, "all members have a sample of one entry", func() bool { return c.sampled(t) > 0 })
 }
 

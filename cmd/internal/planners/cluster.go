@@ -18,24 +18,45 @@ import (
 type Cluster struct {
 	Nodes []*Node
 	token string // file of the cluster token
+	host  string // this process's address, as the planners see it
 }
+
+// Place is a network that a planner is in.
+type Place struct {
+	Host  string                     // IP address there, for its peers
+	Enter func(f func() error) error // calls f in that network; nil: it is this process's
+}
+
+// loopbackHost is where clusters are that need no network.
+const loopbackHost = "127.0.0.1"
 
 // New describes a cluster of count planners of this program whose files are
 // under dir. Nothing runs yet.
 func New(program, dir string, count int) (*Cluster, error) {
-	c := &Cluster{token: filepath.Join(dir, "token")}
+	places := make([]Place, count)
+	for i := range places {
+		places[i].Host = loopbackHost
+	}
+	return NewAt(program, dir, loopbackHost, places)
+}
+
+// NewAt is New for a planner at each of the places. This process, and so its
+// members, are at host.
+func NewAt(program, dir, host string, places []Place) (*Cluster, error) {
+	c := &Cluster{token: filepath.Join(dir, "token"), host: host}
 	if err := os.WriteFile(c.token, []byte(identity.NewToken()+"\n"), 0o600); err != nil {
 		return nil, err
 	}
-	ports, err := FreePorts(3 * count)
+	ports, err := FreePorts(3 * len(places))
 	if err != nil {
 		return nil, err
 	}
-	for i := range count {
-		addr := func(k int) string { return fmt.Sprintf("127.0.0.1:%d", ports[3*i+k]) }
+	for i, place := range places {
+		addr := func(host string, k int) string { return net.JoinHostPort(host, strconv.Itoa(ports[3*i+k])) }
 		id := fmt.Sprintf("planner-%d", i)
 		c.Nodes = append(c.Nodes, &Node{
-			ID: id, Dir: filepath.Join(dir, id), Peer: addr(0), Admin: addr(1), Workers: addr(2), program: program, role: "planner",
+			ID: id, Dir: filepath.Join(dir, id), Peer: addr(place.Host, 0), Admin: addr(loopbackHost, 1), Workers: addr(loopbackHost, 2),
+			program: program, role: "planner", enter: place.Enter,
 		})
 	}
 	for _, n := range c.Nodes {
@@ -118,8 +139,8 @@ func FreePorts(n int) ([]int, error) {
 		if len(ports) == n {
 			break
 		}
-		port := firstPort + rand.IntN(lastPort-firstPort)                               //nolint:gosec // any will do
-		ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))) //nolint:noctx // it asks nobody
+		port := firstPort + rand.IntN(lastPort-firstPort)                                //nolint:gosec // any will do
+		ln, err := net.Listen("tcp", net.JoinHostPort(loopbackHost, strconv.Itoa(port))) //nolint:noctx // it asks nobody
 		if err != nil {
 			continue
 		}

@@ -29,7 +29,7 @@ func (c *Cluster) Join(ctx context.Context, id string) (*Member, error) {
 		return nil, err
 	}
 	var lc net.ListenConfig
-	ln, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	ln, err := lc.Listen(ctx, "tcp", net.JoinHostPort(c.host, "0"))
 	if err != nil {
 		return nil, err
 	}

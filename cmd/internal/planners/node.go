@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -34,6 +35,7 @@ type Node struct {
 	role    string // the command that it runs
 	probe   string // host:port of /readyz where that is not Admin
 	environ []string
+	enter   func(f func() error) error // calls f in the node's network; nil: it is this process's
 
 	mu  sync.Mutex
 	run *process // nil before the first start
@@ -82,7 +84,7 @@ func (n *Node) Start(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, n.program, n.role)
 	cmd.Env, cmd.Stdout, cmd.Stderr = n.environ, log, log
 	cmd.Cancel = func() error { return cmd.Process.Kill() }
-	if err := cmd.Start(); err != nil {
+	if err := n.inside(cmd.Start); err != nil {
 		return errors.Join(fmt.Errorf("%s: %w", n.ID, err), log.Close())
 	}
 	p := &process{cmd: cmd, log: log, exited: make(chan struct{})}
@@ -95,6 +97,14 @@ func (n *Node) Start(ctx context.Context) error {
 	defer n.mu.Unlock()
 	n.run = p
 	return nil
+}
+
+// inside calls f in the node's network.
+func (n *Node) inside(f func() error) error {
+	if n.enter == nil {
+		return f()
+	}
+	return n.enter(f)
 }
 
 func (n *Node) process() *process {
@@ -153,7 +163,7 @@ func (n *Node) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, StartTime)
 	defer cancel()
 	for {
-		status, said, err := get(ctx, cmp.Or(n.probe, n.Admin), "/readyz")
+		status, said, err := n.get(ctx, cmp.Or(n.probe, n.Admin), "/readyz")
 		if err == nil && status == http.StatusOK {
 			return nil
 		}
@@ -181,20 +191,35 @@ func (n *Node) lastWords(said string) string {
 
 // Get asks the node's admin API.
 func (n *Node) Get(ctx context.Context, path string) (status int, body string, err error) {
-	return get(ctx, n.Admin, path)
+	return n.get(ctx, n.Admin, path)
 }
 
-func get(ctx context.Context, addr, path string) (status int, body string, err error) {
+func (n *Node) get(ctx context.Context, addr, path string) (status int, body string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+path, http.NoBody)
 	if err != nil {
 		return 0, "", err
 	}
 	req.Close = true // connections that were kept would be of processes that were killed
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := n.client().Do(req)
 	if err != nil {
 		return 0, "", err
 	}
 	defer resp.Body.Close() //nolint:errcheck // read only
 	b, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	return resp.StatusCode, string(b), err
+}
+
+// client dials in the node's network.
+func (n *Node) client() *http.Client {
+	if n.enter == nil {
+		return http.DefaultClient
+	}
+	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, addr string) (c net.Conn, err error) {
+		err = n.enter(func() (err error) {
+			var d net.Dialer
+			c, err = d.DialContext(ctx, network, addr)
+			return err
+		})
+		return c, err
+	}}}
 }

@@ -82,7 +82,8 @@ func (in *Instance) prepare() error {
 		}
 		in.started = initFuel - in.left()
 	}
-	in.begin(pauseAbove)
+	setup := in.setupFuel()
+	in.begin(setup)
 	if err := in.run(in.guest.ExportedFunction(abi.ExportLayout), abi.ExportLayout); err != nil {
 		return err
 	}
@@ -98,8 +99,16 @@ func (in *Instance) prepare() error {
 	if err := in.configure(whole); err != nil {
 		return err
 	}
-	in.started += pauseAbove - in.left()
+	in.started += setup - in.left()
 	return nil
+}
+
+// setupFuel is what ym_layout and ym_configure may use together.
+func (in *Instance) setupFuel() int64 {
+	if in.policy.slice > 0 {
+		return setupFuel
+	}
+	return pauseAbove
 }
 
 // whole is all of the guest's memory.
@@ -112,7 +121,7 @@ func (in *Instance) whole() []byte {
 // Stable asks the guest for its layout again and says whether it is still what it was
 // in the beginning. Errors wrap [abi.ErrLayout], [ErrFuel] or [ErrTrap].
 func (in *Instance) Stable() error {
-	in.begin(pauseAbove)
+	in.begin(in.setupFuel())
 	if err := in.run(in.guest.ExportedFunction(abi.ExportLayout), abi.ExportLayout); err != nil {
 		return err
 	}

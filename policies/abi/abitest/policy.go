@@ -25,6 +25,7 @@ type Policy struct {
 	Fallback string
 	Fail     string
 	Rows     int // default 4096
+	Min      int // pages that the memory begins with, if more than the buffers need
 
 	Export string // default the kind's, ym_score of routers
 	Code   string // of that call; default: return 0
@@ -100,6 +101,7 @@ func (p Policy) Build() []byte {
 	outputs := p.outputs()
 	size := (4*p.Rows + 15) &^ 15
 	low := (columnsAt + size*(len(p.Columns)+outputs) + module.PageSize - 1) / module.PageSize
+	low = max(low, p.Min)
 	if p.Grow {
 		m.Memory(low, -1)
 	} else {

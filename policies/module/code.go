@@ -3,7 +3,7 @@ package module
 // codeSection reads and checks the functions' bodies.
 func (d *decoder) codeSection() {
 	at := d.pos
-	n := d.count("functions", d.l.Funcs, 4)
+	n := d.count("functions", d.l.Funcs, 3)
 	if n != len(d.types) && d.err == nil {
 		d.failf(ErrMalformed, at, "%d functions are declared, but %d bodies follow", len(d.types), n)
 		return

@@ -121,3 +121,14 @@ func TestMemoryFollowsTheInput(t *testing.T) {
 		}
 	}
 }
+
+// A function without locals and instructions takes three bytes; a module of nothing
+// else is valid.
+func TestEmptyFunctions(t *testing.T) {
+	m := wattest.New()
+	m.Func("", "", "")
+	m.Func("", "", "")
+	if _, err := module.Decode(m.Bytes(), module.Options{}); err != nil {
+		t.Error(err)
+	}
+}

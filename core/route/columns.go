@@ -161,26 +161,15 @@ func (c *Columns) siblings(l *lookup) {
 
 // share turns work given into shares.
 func (c *Columns) share() {
-	var a, b, d, e float64 // several, since an addition waits for the one before
-	rest := c.Share
-	for ; len(rest) >= 4; rest = rest[4:] {
-		a, b, d, e = a+rest[0], b+rest[1], d+rest[2], e+rest[3]
-	}
-	for _, v := range rest {
-		a += v
-	}
-	sum := a + b + (d + e)
 	given := c.Share
+	sum := sumOf(given)
 	c.shares = sized(c.shares, len(given))
 	c.Share = c.shares
 	if sum <= 0 {
 		clear(c.shares)
 		return
 	}
-	scale, shares := float64(len(given))/sum, c.shares[:len(given)]
-	for k, v := range given {
-		shares[k] = v * scale
-	}
+	scale(given, float64(len(given))/sum, c.shares)
 }
 
 // occupy fills Active.

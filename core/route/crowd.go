@@ -62,8 +62,11 @@ func leading(chain []prefix.Hash, blocks int) (h prefix.Hash, ok bool) {
 // of is how many requests on the worker count at h, which is of leading.
 func (c *crowd) of(h prefix.Hash, worker uint64) int {
 	cell := cellOf(h, worker)
-	a, b := c.rows[0][cell%crowdCells].Load(), c.rows[1][cell>>32%crowdCells].Load()
-	return int(max(min(a, b), 0))
+	a := c.rows[0][cell%crowdCells].Load()
+	if a <= 0 { // so are most
+		return 0
+	}
+	return int(max(min(a, c.rows[1][cell>>32%crowdCells].Load()), 0))
 }
 
 func (c *crowd) add(cell uint64, by int32) {

@@ -249,28 +249,12 @@ func (l *lookup) fill(s *roster, hits []float64) {
 	switch {
 	case len(l.chain) == 0:
 		clear(hits)
-	case s.events:
-		l.fillFromEvents(s.number, hits)
+	case s.events && int(s.top) < len(l.events.Blocks):
+		hitsOf(s.number, l.events.Blocks, l.blockTokens, l.prompt, hits)
 	default:
 		for k := range hits {
 			hits[k] = l.hit(s.source[k], s.number[k], s.trust[k])
 		}
-	}
-}
-
-// fillFromEvents is fill where the events' index answers for all.
-func (l *lookup) fillFromEvents(numbers []prefix.Worker, hits []float64) {
-	blocks, blockTokens, prompt := l.events.Blocks, l.blockTokens, l.prompt
-	for k, number := range numbers[:len(hits)] {
-		hits[k] = 0
-		if int(number) >= len(blocks) {
-			continue
-		}
-		hit := float64(blocks[number]) * blockTokens
-		if hit > prompt {
-			hit = prompt
-		}
-		hits[k] = hit
 	}
 }
 

@@ -23,9 +23,10 @@ type roster struct {
 	extra extra
 
 	loads    load.Loads
-	events   bool    // every source is fromEvents
-	draining []int32 // workers that would be here if they were not draining
-	version  uint64  // of the facts
+	events   bool          // every source is fromEvents
+	top      prefix.Worker // the highest number
+	draining []int32       // workers that would be here if they were not draining
+	version  uint64        // of the facts
 }
 
 // rosters are those of a model, by kind of work.
@@ -49,7 +50,7 @@ func (a *aligned) roster(model string, kind int) *roster {
 
 func (s *roster) fill(a *aligned, model string, kind int) {
 	s.workers, s.key, s.draining = s.workers[:0], s.key[:0], s.draining[:0]
-	s.source, s.number, s.trust, s.events = s.source[:0], s.number[:0], s.trust[:0], true
+	s.source, s.number, s.trust, s.events, s.top = s.source[:0], s.number[:0], s.trust[:0], true, 0
 	for _, column := range s.floats() {
 		*column = (*column)[:0]
 	}
@@ -65,7 +66,7 @@ func (s *roster) fill(a *aligned, model string, kind int) {
 		}
 		s.workers, s.key = append(s.workers, i), append(s.key, f.key)
 		s.source, s.number, s.trust = append(s.source, f.source), append(s.number, f.number), append(s.trust, f.trust)
-		s.events = s.events && f.source == fromEvents
+		s.events, s.top = s.events && f.source == fromEvents, max(s.top, f.number)
 		s.extra.add(f, &a.view.Workers[i], model)
 		for k, v := range [...]float64{f.running, f.waiting, f.rate, f.active, f.capacity} {
 			column := s.floats()[k]

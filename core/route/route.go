@@ -424,25 +424,15 @@ func (r *Router) assign(q *Query, d *Decision, worker int, hit unit.Tokens, move
 // pick returns the places of the lowest and second lowest cost. Among equals
 // chance decides; NaN takes no part.
 func (r *Router) pick(cost []float64) (best, next int) {
-	best, next = None, None
-	lowest, second := math.Inf(1), math.Inf(1)
-	ties := 0
-	for i, v := range cost {
-		switch {
-		case v > second: // so are most
-		case math.IsNaN(v):
-		case best == None || v < lowest:
-			best, next, ties = i, best, 1
-			lowest, second = v, lowest
-		case v == lowest:
-			ties++
-			next, second = i, v
-		case next == None || v < second:
-			next, second = i, v
-		}
-	}
-	if ties < 2 {
-		return best, next
+	lowest := leastOf(cost)
+	ties, second := runnersUp(cost, lowest)
+	switch {
+	case ties == 0:
+		return None, None
+	case ties == 1 && lowest == second: // both infinite
+		return placeOf(cost, lowest), None
+	case ties == 1:
+		return placeOf(cost, lowest), placeOf(cost, second)
 	}
 	first := r.rng.IntN(ties)
 	other := (first + 1 + r.rng.IntN(ties-1)) % ties // another one

@@ -1,7 +1,6 @@
 package route
 
 import (
-	"math"
 	"time"
 )
 
@@ -77,18 +76,15 @@ func (p Sticky) Score(q *Query, c *Columns, cost []float64) {
 		known = ratesOf(c.Rate)
 	}
 	crowds := p.crowds(c.Requests)
-	longest := 0.0
-	for i, h := range c.Hit {
-		if h > longest && !crowds.at(c, i) {
-			longest = h
-		}
-	}
 	peak := known.peak
 	if peak == 0 {
 		peak = usualRate
 	}
-	// One thing at a time: what a loop needs fits in registers then.
-	p.weigh(c, cost, n, longest, peak*p.MaxWait.Seconds())
+	w := weights{
+		hold: p.Hold, each: p.RequestTokens, balance: p.Balance, prompt: n,
+		longest: crowds.longestOf(c.Hit, c.Requests, c.Siblings), tau: peak * p.MaxWait.Seconds(),
+	}
+	w.weigh(c.Hit, c.Queued, c.Requests, c.Share, cost)
 	if !known.equal {
 		for i, rate := range c.Rate[:len(cost)] {
 			if rate > 0 && rate != known.mean {
@@ -96,31 +92,7 @@ func (p Sticky) Score(q *Query, c *Columns, cost []float64) {
 			}
 		}
 	}
-	for i, r := range c.Requests[:len(cost)] {
-		if r >= crowds.few && crowds.at(c, i) {
-			cost[i] += behind
-		}
-	}
-}
-
-// weigh writes the costs where all are equally fast and none is crowded.
-func (p Sticky) weigh(c *Columns, cost []float64, n, longest, tau float64) {
-	hold, each, balance := p.Hold, p.RequestTokens, p.Balance
-	queued, requests, share := c.Queued[:len(cost)], c.Requests[:len(cost)], c.Share[:len(cost)]
-	for i, h := range c.Hit[:len(cost)] {
-		if h > longest {
-			h = longest
-		}
-		again := hold * (longest - h)
-		if again > tau {
-			again = tau
-		}
-		gain := n - h
-		if gain > balance {
-			gain = balance
-		}
-		cost[i] = queued[i] + each*requests[i] + n - longest + again + gain*share[i]
-	}
+	crowds.putBehind(cost, c.Requests, c.Siblings, behind)
 }
 
 // behind is more than any cost of a worker that is not crowded.
@@ -129,26 +101,14 @@ const behind = 1e12
 // minCrowd is how many requests more than the idlest's are a crowd at least.
 const minCrowd = 2
 
-// crowds says who is crowded: whoever has few requests or more, if half of them
-// share the prefix or if they are more than many.
+// crowds says who is crowded and should take no more of this prefix while there are
+// others: see [crowded].
 type crowds struct{ few, many float64 }
 
 // The busier the idlest, the less it takes: what crowds a worker then has been
 // copied to the others already, and returning to the first would only add to its
 // queue.
 func (p Sticky) crowds(requests []float64) crowds {
-	idlest := math.Inf(1)
-	for _, r := range requests {
-		if r < idlest {
-			idlest = r
-		}
-	}
+	idlest := leastOf(requests)
 	return crowds{idlest + max(p.Crowd-idlest/2, minCrowd), 4 * (idlest + 4)}
-}
-
-// at reports whether candidate i should take no more of this prefix while there
-// are others.
-func (w crowds) at(c *Columns, i int) bool {
-	r := c.Requests[i]
-	return r >= w.few && (2*c.Siblings[i] >= r || r > w.many)
 }

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"container/list"
+	"slices"
 
 	"github.com/yardmaster/yardmaster/core/prefix"
 )
@@ -31,13 +32,13 @@ func (c *cache) match(chain []prefix.Hash) (n int) {
 // insert has the whole chain in the cache, as far as it fits.
 func (c *cache) insert(chain []prefix.Hash) {
 	chain = chain[:min(len(chain), c.capacity)]
-	for i := len(chain) - 1; i >= 0; i-- {
-		if e := c.at[chain[i]]; e != nil {
+	for _, hash := range slices.Backward(chain) {
+		if e := c.at[hash]; e != nil {
 			c.order.MoveToBack(e)
 			continue
 		}
-		c.at[chain[i]] = c.order.PushBack(chain[i])
-		c.stored = append(c.stored, chain[i])
+		c.at[hash] = c.order.PushBack(hash)
+		c.stored = append(c.stored, hash)
 	}
 	for len(c.at) > c.capacity {
 		oldest := c.order.Front()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/yardmaster/yardmaster/core/cost"
@@ -144,7 +145,7 @@ func (p *play) found() {
 				ID: fleet.WorkerID(fmt.Sprintf("%02d-%s-%04d", i, pool.Role, n)), Epoch: 1, Incarnation: "sim", Role: pool.Role, Engine: "sim",
 				Models: []string{Model}, Compat: "sim", Transfer: "sim",
 				Capacity: fleet.Capacity{KVBlocks: unit.Blocks(blocks), BlockTokens: BlockTokens, MaxRunning: pool.MaxRunning},
-				Labels:   []fleet.Label{{Key: route.LabelKVTokenBytes, Value: fmt.Sprint(int64(pool.TokenBytes))}},
+				Labels:   []fleet.Label{{Key: route.LabelKVTokenBytes, Value: strconv.FormatInt(int64(pool.TokenBytes), 10)}},
 			})
 			p.engines = append(p.engines, &engine{at: len(p.engines), pool: pool, cache: newCache(blocks)})
 		}
@@ -178,7 +179,7 @@ func (p *play) say() {
 	}
 	p.samples = fleet.NewSamples(list)
 	if p.ended < len(p.requests) {
-		p.schedule.at(p.now+sayEvery, p.say)
+		p.at(p.now+sayEvery, p.say)
 	}
 }
 
@@ -191,7 +192,7 @@ func (p *play) arrive(r *request, at int) {
 	p.turn++
 	d, err := p.router.Decide(&q, p.table.Columns(p.view), p.samples, route.Caches{Events: p.state.Table()})
 	if err != nil {
-		p.schedule.at(p.now+retryAfter, func() { p.arrive(r, at) }) // all are full: it waits, as in a gateway's line
+		p.at(p.now+retryAfter, func() { p.arrive(r, at) }) // all are full: it waits, as in a gateway's line
 		return
 	}
 	uncached := max(q.Prompt-d.ServeHit, 0)
@@ -206,7 +207,7 @@ func (p *play) arrive(r *request, at int) {
 	}
 	r.presence = p.router.Commit(&q, &d)
 	p.report.Worker[at] = int32(d.Serve)
-	p.schedule.at(p.now+p.engines[d.Serve].pool.Engine.Request(), func() { p.begin(r) })
+	p.at(p.now+p.engines[d.Serve].pool.Engine.Request(), func() { p.begin(r) })
 }
 
 // retryAfter is how long a request waits that no worker takes.
@@ -232,7 +233,7 @@ func (p *play) begin(r *request) {
 		r.prefill.Close()
 		has := min(unit.Tokens(serve.cache.match(r.chain))*BlockTokens, prompt)
 		moves, _ := cost.TransferTime(p.cfg.Link, unit.Bytes(prompt-has)*serve.pool.TokenBytes)
-		p.schedule.at(p.now+moves, func() {
+		p.at(p.now+moves, func() {
 			p.insert(r.decision.serve, r.chain)
 			generate.prompt = 0
 			p.join(serve, generate)
@@ -261,7 +262,7 @@ func (p *play) start(e *engine) {
 	r.began = p.now
 	r.id++
 	id := r.id
-	p.schedule.at(p.now+time.Duration(r.steps)*r.each, func() { p.stepped(e, id) })
+	p.at(p.now+time.Duration(r.steps)*r.each, func() { p.stepped(e, id) })
 }
 
 // interrupt ends a run after the step that is underway, since something came.
@@ -274,7 +275,7 @@ func (p *play) interrupt(e *engine) {
 	r.steps = steps
 	r.id++
 	id := r.id
-	p.schedule.at(r.began+time.Duration(steps)*r.each, func() { p.stepped(e, id) })
+	p.at(r.began+time.Duration(steps)*r.each, func() { p.stepped(e, id) })
 }
 
 // stepped takes in a run of steps that has ended, and begins the next.

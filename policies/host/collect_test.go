@@ -18,9 +18,9 @@ import (
 // attacker is a policy that uses all its fuel in the slowest way that we know: it
 // follows a chain through the lines of 8 MiB of its memory in an order that no
 // prefetcher follows. Its first calls make the chain, a linear congruence over the
-// line's number, 20,000 lines each.
+// line's number, 4,000 lines each.
 func attacker(kind abi.Kind, fuel int64) abitest.Policy {
-	const lines, each = 1 << 17, 20_000
+	const lines, each = 1 << 17, 4000
 	step := strings.Repeat("local.get @at i32.load 0x400000 local.set @at ", 40)
 	code := `i32.const 8192 i32.load 0 local.tee @n i32.const ` + strconv.Itoa(lines) + ` i32.lt_u if
 		local.get @n i32.const ` + strconv.Itoa(each) + ` i32.add local.set @end
@@ -43,7 +43,7 @@ func attacker(kind abi.Kind, fuel int64) abitest.Policy {
 
 // warm has every instance make its chain: in the end each runs out of fuel, is
 // replaced, and the new one has none, so that whoever attacks calls it until it has.
-const warm = 8
+const warm = 40
 
 // longestStop is the longest time since the one before that a collection had to wait
 // for all goroutines to stop, in seconds: an upper bound of the histogram's bucket.
@@ -86,17 +86,7 @@ func BenchmarkCollections(b *testing.B) {
 	} {
 		attacks[name] = func() func() {
 			p := load(b, h, p.Build(), 4)
-			return func() {
-				in := p.Take()
-				if in == nil {
-					runtime.Gosched()
-					return
-				}
-				for range warm {
-					attack(in, p)
-				}
-				p.Put(in)
-			}
+			return func() { strike(p) }
 		}
 	}
 	for name, start := range attacks {
@@ -129,10 +119,25 @@ func BenchmarkCollections(b *testing.B) {
 	}
 }
 
+// strike has one instance make its chain and run out of fuel on it.
+func strike(p *host.Policy) {
+	in := p.Take()
+	if in == nil {
+		runtime.Gosched()
+		return
+	}
+	for range warm {
+		attack(in, p)
+	}
+	p.Put(in)
+}
+
 func attack(in *host.Instance, p *host.Policy) {
 	switch p.Manifest().Kind {
 	case abi.Admission:
 		_, _ = in.Admit()
+	case abi.Observer:
+		_ = in.Observe(1)
 	case abi.Autoscaler:
 		_, _, _ = in.Tick(1)
 	default:

@@ -39,6 +39,7 @@ type Instance struct {
 	inputs, outputs [][]uint32 // columns in the guest's memory
 	request         []byte
 	header          uint32 // where the guest said that its header is
+	budget          int64  // of the present call
 	started         int64  // fuel that it took to get here
 	fuel, reserve   api.MutableGlobal
 	call            api.Function
@@ -108,7 +109,7 @@ func (in *Instance) setupFuel() int64 {
 	if in.policy.slice > 0 {
 		return setupFuel
 	}
-	return pauseAbove
+	return PauseAbove
 }
 
 // whole is all of the guest's memory.
@@ -197,7 +198,7 @@ func (in *Instance) run(f api.Function, name string) error {
 	}
 	in.failed = true
 	if int64(in.fuel.Get()) < 0 {
-		return fmt.Errorf("%w: %s", ErrFuel, name)
+		return fmt.Errorf("%w: %s used all %d units", ErrFuel, name, in.budget)
 	}
 	return fmt.Errorf("%w: %w", ErrTrap, err)
 }
@@ -241,6 +242,7 @@ func (in *Instance) invoke(export string, arg int) (uint64, error) {
 // begin sets what a call may use.
 func (in *Instance) begin(budget int64) {
 	in.refuel(budget)
+	in.budget = budget
 	in.ops, in.lines, in.now = 0, 0, 0
 }
 
@@ -299,7 +301,7 @@ func (in *Instance) Tick(pools int) (desired, reason []uint32, err error) {
 func (in *Instance) Observe(n int) error { return in.done(in.invoke(abi.ExportObserve, n)) }
 
 // Used is the fuel that the last call used.
-func (in *Instance) Used() int64 { return in.policy.manifest.Fuel - in.left() }
+func (in *Instance) Used() int64 { return in.budget - in.left() }
 
 func (in *Instance) left() int64 {
 	left := int64(in.fuel.Get())

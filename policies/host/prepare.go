@@ -6,19 +6,19 @@ import (
 	"github.com/yardmaster/yardmaster/policies/module"
 )
 
-// pauseAbove is the budget from which calls pause, and pauseEvery how often, in
+// PauseAbove is the budget above which calls pause, and pauseEvery how often, in
 // units of fuel. A collection waits for a guest about five times, to begin, to look at
 // its stack and to end. At the worst a unit takes 20 to 33 ns, so that it waits 3.3 ms
 // each for a call without pauses, and a third of a millisecond for one with.
 const (
-	pauseAbove = 100_000
+	PauseAbove = 100_000
 	pauseEvery = 10_000
 )
 
 // initFuel is the budget of a guest's _initialize, of which Go's runtime needs half,
 // and setupFuel what it has then to show its layout and take its params. Both are
-// above pauseAbove: guests that have an _initialize pause in all their calls, and
-// those that never pause have pauseAbove for the rest.
+// above PauseAbove: guests that have an _initialize pause in all their calls, and
+// those that never pause have PauseAbove for the rest.
 const (
 	initFuel  = 20_000_000
 	setupFuel = 1_000_000
@@ -57,7 +57,7 @@ func Prepare(wasm []byte) (*Metered, error) {
 // Meter is the last part of Prepare, for a module that has been decoded and checked.
 func Meter(m *module.Module, manifest *abi.Manifest) (*Metered, error) {
 	options := meter.Options{Pages: manifest.Pages}
-	if _, initialises := m.Export(abi.ExportInitialize); initialises || manifest.Fuel > pauseAbove {
+	if _, initialises := m.Export(abi.ExportInitialize); initialises || manifest.Fuel > PauseAbove {
 		options.Slice = pauseEvery
 	}
 	wasm, err := meter.Rewrite(m, options)

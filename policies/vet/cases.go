@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/yardmaster/yardmaster/policies/abi"
 	"github.com/yardmaster/yardmaster/policies/host"
@@ -88,6 +89,7 @@ type answer struct {
 	of         testCase
 	fuel       int64
 	unanswered bool
+	useful     bool     // it has a score that is a number, where there are scores
 	words      []uint32 // of output columns, or of the result; NaNs made equal
 	effects    uint64   // a hash of all that the guest asked of the host so far
 }
@@ -117,7 +119,7 @@ func (c testCase) call(in *host.Instance, m *host.Metered) (answer, error) {
 	c.request(in.Request(), m.Manifest, rng)
 	in.Seed(c.seed)
 	words, err := c.ask(in, m.Export())
-	a := answer{of: c, fuel: in.Used(), words: words}
+	a := answer{of: c, fuel: in.Used(), words: words, useful: m.Export() != abi.ExportScore || finite(words)}
 	if errors.Is(err, host.ErrRefused) || errors.Is(err, abi.ErrVerdict) {
 		a.unanswered, err = true, nil
 	}
@@ -142,6 +144,12 @@ func (c testCase) ask(in *host.Instance, export string) ([]uint32, error) {
 	default:
 		return nil, in.Observe(c.rows)
 	}
+}
+
+// finite says whether one of the words is a number as f32.
+func finite(words []uint32) bool {
+	const exponent = 0x7f800000
+	return slices.ContainsFunc(words, func(w uint32) bool { return w&exponent != exponent })
 }
 
 // canonical are the bits of numbers, with one NaN for all.

@@ -3,6 +3,7 @@ package vet
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/yardmaster/yardmaster/policies/abi"
@@ -107,8 +108,15 @@ func (r *Report) passed(name string, began time.Time, format string, args ...any
 }
 
 func (r *Report) refused(name string, began time.Time, why error) error {
-	r.Steps = append(r.Steps, Step{name, Refused, why.Error(), millis(time.Since(began))})
+	r.Steps = append(r.Steps, Step{name, Refused, sentence(why), millis(time.Since(began))})
 	return fmt.Errorf("%w at step %s: %w", ErrRefused, name, why)
+}
+
+// sentence is an error on one line: several problems behind one another, and the
+// runtime's stack traces as a list of functions.
+func sentence(err error) string {
+	text := strings.ReplaceAll(err.Error(), "\nwasm stack trace:\n\t", " in ")
+	return strings.ReplaceAll(strings.ReplaceAll(text, "\n\t", ", from "), "\n", "; ")
 }
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -110,7 +110,7 @@ func (t *tester) compiled() bool {
 	}
 	t.report.Trial.MemoryBytes = in.MemoryBytes()
 	t.summarise(began)
-	return true
+	return t.report.Err() == nil
 }
 
 // interpreted runs the same calls in the interpreter and compares.
@@ -168,7 +168,7 @@ func (t *tester) run(in *host.Instance, s *services) ([]answer, error) {
 func (t *tester) summarise(began time.Time) {
 	tr := t.report.Trial
 	var all, largest []int64
-	rows, scored := 0, 0
+	rows, useful := 0, 0
 	for _, a := range t.expected {
 		rows = max(rows, a.of.rows)
 	}
@@ -177,10 +177,11 @@ func (t *tester) summarise(began time.Time) {
 		if a.of.rows == rows {
 			largest = append(largest, a.fuel)
 		}
-		if a.unanswered {
+		switch {
+		case a.unanswered:
 			tr.Unanswered++
-		} else {
-			scored++
+		case a.useful:
+			useful++
 		}
 	}
 	budget := t.metered.Manifest.Fuel
@@ -189,9 +190,16 @@ func (t *tester) summarise(began time.Time) {
 	if tr.Unanswered > 0 {
 		text += fmt.Sprintf("; to %d of them the policy has no answer, so that the fallback would decide", tr.Unanswered)
 	}
-	if scored == 0 {
+	switch {
+	case tr.Unanswered == len(all):
 		_ = t.report.refused(StepDryRun, began, errors.New("the policy answered none of the calls, so that its fallback would decide everything"))
 		return
+	case useful == 0:
+		_ = t.report.refused(StepDryRun, began, errors.New("the policy gave no candidate a score that is a number in any of the calls, so that its fallback would decide everything"))
+		return
+	}
+	if tr.Pauses && t.report.Trial.StartFuel < host.PauseAbove && 2*tr.Fuel.Max <= host.PauseAbove {
+		text += fmt.Sprintf(`; with "fuel": %d in its manifest it would run without pauses, somewhat faster`, host.PauseAbove)
 	}
 	t.report.passed(StepDryRun, began, "%s", text)
 }

@@ -1,0 +1,127 @@
+package vet_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/yardmaster/yardmaster/policies/abi/abitest"
+	"github.com/yardmaster/yardmaster/policies/vet"
+)
+
+// Every hostile policy is refused at the step that it should be, with a sentence that
+// says why; what attacks only when it is woken up passes, for package host to contain.
+func TestHostilePolicies(t *testing.T) {
+	inside := pipeline(t, func(c *vet.Config) { c.Command = nil })
+	apart := pipeline(t, nil)
+	for i, h := range abitest.Corpus() {
+		t.Run(h.Name, func(t *testing.T) {
+			p := inside
+			if i%6 == 0 { // a process takes a while to start
+				p = apart
+			}
+			r, err := p.Check(t.Context(), h.Wasm, nil)
+			if !errors.Is(err, vet.ErrRefused) || r.Accepted {
+				t.Fatalf("accepted: %v", err)
+			}
+			last := r.Steps[len(r.Steps)-1]
+			if last.Name != h.Step || last.Verdict != vet.Refused || !strings.Contains(last.Text, h.Says) {
+				t.Errorf("refused at %s: %s\nwant %s: %s", last.Name, last.Text, h.Step, h.Says)
+			}
+			if testing.Verbose() {
+				t.Logf("refused at %s: %s", last.Name, strings.ReplaceAll(last.Text, "\n", "; "))
+			}
+			if h.Sleeper == nil {
+				return
+			}
+			if r, err := inside.Check(t.Context(), h.Sleeper, nil); err != nil {
+				t.Errorf("asleep: %v", err)
+			} else if r.Trial.Fuel.Max > 100_000 {
+				t.Errorf("asleep it uses %d units", r.Trial.Fuel.Max)
+			}
+		})
+	}
+}
+
+// A child that does not end, dies, or talks nonsense is no trouble, and no accusation
+// of the policy.
+func TestChildrenThatFail(t *testing.T) {
+	sh := func(script string) func(*vet.Config) {
+		return func(c *vet.Config) { c.Command, c.Timeout = []string{"/bin/sh", "-c", script}, 2*time.Second }
+	}
+	tests := []struct {
+		name   string
+		change func(*vet.Config)
+		want   error
+		says   string
+	}{
+		{"no such program", func(c *vet.Config) { c.Command = []string{"/nonexistent"} }, vet.ErrChild, "nonexistent"},
+		{"does not end", sh("sleep 60"), vet.ErrRefused, "longer than 2s"},
+		{"leaves children behind", sh("sleep 60 & wait"), vet.ErrRefused, "longer than 2s"},
+		{"killed by the system", sh("kill -9 $$"), vet.ErrRefused, "was stopped: signal: killed"},
+		{"out of memory", sh("echo 'fatal error: runtime: out of memory' >&2; exit 2"), vet.ErrRefused, "more memory than is allowed"},
+		{"the compiler panics", sh("echo 'panic: index out of range' >&2; exit 2"), vet.ErrRefused, "the runtime's compiler fails on it: panic: index out of range"},
+		{"fails", sh("echo no space left >&2; exit 1"), vet.ErrChild, "no space left"},
+		{"says nonsense", sh("echo hello"), vet.ErrChild, "its answer of 6 bytes is none"},
+		{"says nothing", sh("cat >/dev/null"), vet.ErrChild, "its answer of 0 bytes"},
+		{"says it all day", sh("cat >/dev/null; yes '{' | head -c 5000000"), vet.ErrChild, "its answer of 1048576 bytes is none"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			began := time.Now()
+			_, err := pipeline(t, tt.change).Check(t.Context(), product().Build(), nil)
+			if !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("got %v", err)
+			}
+			if took := time.Since(began); took > 8*time.Second {
+				t.Errorf("it took %s", took)
+			}
+		})
+	}
+}
+
+func TestCheckEndsWithItsContext(t *testing.T) {
+	p := pipeline(t, func(c *vet.Config) { c.Command = []string{"/bin/sh", "-c", "sleep 60"} })
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := p.Check(ctx, product().Build(), nil); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, vet.ErrRefused) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// The cache is private, and stays within its bound.
+func TestCacheIsBounded(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "cache")
+	p := pipeline(t, func(c *vet.Config) { c.Cache, c.CacheBytes, c.Command = dir, 4000, nil })
+	for i := range 10 {
+		policy := product()
+		policy.Rows = 100 + 4*i
+		if err := p.Warm(t.Context(), policy.Build()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	total, files := int64(0), 0
+	err := filepath.WalkDir(dir, func(_ string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			info, err := d.Info()
+			if err != nil {
+				return err
+			}
+			total, files = total+info.Size(), files+1
+		}
+		return err
+	})
+	if err != nil || total > 4000+1500 || files < 2 {
+		t.Errorf("%d files of %d bytes: %v", files, total, err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // that is what is refused
+		t.Fatal(err)
+	}
+	if err := p.Warm(t.Context(), product().Build()); err == nil || !strings.Contains(err.Error(), "chmod 700") {
+		t.Errorf("a directory that others may read: %v", err)
+	}
+}

@@ -2,6 +2,7 @@ package raftstore
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -16,20 +17,24 @@ import (
 	"time"
 
 	"github.com/yardmaster/yardmaster/core/planner"
+	"github.com/yardmaster/yardmaster/core/rollout"
 	"github.com/yardmaster/yardmaster/raftstore/files"
 	"github.com/yardmaster/yardmaster/raftstore/group"
 	"github.com/yardmaster/yardmaster/raftstore/peer"
 )
 
 // An archive is a tar file of these, in this order. The sums come last, so a file
-// that was cut off has none.
+// that was cut off has none. Before them come policies' bytes, if there are any:
+// then it is of format 2, and else of format 1, which older releases read.
 const (
 	archiveMeta   = "meta.json"
 	archiveCore   = "core.snapshot"
 	archivePrefix = "prefix.snapshot"
+	archiveBlobs  = "blobs/" // and the digest
 	archiveSums   = "SHA256SUMS"
 
-	archiveFormat = 1
+	archiveFormat         = 1
+	archiveFormatPolicies = 2
 )
 
 // ErrBadArchive means that a file is no archive, or a damaged one.
@@ -45,6 +50,17 @@ type Archive struct {
 	Level     uint32      `json:"level"` // feature level
 	Core      ArchivePart `json:"core"`
 	Prefix    ArchivePart `json:"prefix"`
+	// Policies are the modules in it, by digest.
+	Policies []ArchivePolicy `json:"policies,omitempty"`
+	// Missing are the digests of versions whose bytes no node had when it was saved:
+	// they have to be pushed again after a restore.
+	Missing []rollout.Digest `json:"missing_policies,omitempty"`
+}
+
+// ArchivePolicy is the bytes of one version in an archive.
+type ArchivePolicy struct {
+	Digest rollout.Digest `json:"digest"`
+	Bytes  int64          `json:"bytes"`
 }
 
 // ArchivePart is one group's state in an archive.
@@ -72,6 +88,7 @@ func (s *Store) SaveSnapshot(ctx context.Context, w io.Writer) (Archive, error) 
 		Format: archiveFormat, ClusterID: s.ClusterID(), NodeID: s.cfg.NodeID, Version: s.cfg.Version,
 		Created: time.Now().UTC(), Level: s.machine.FeatureLevel(),
 	}
+	before := s.machine.Rollout()
 	core, coreBytes, err := g.core.SaveSnapshot(ctx)
 	if err != nil {
 		return Archive{}, err
@@ -83,7 +100,10 @@ func (s *Store) SaveSnapshot(ctx context.Context, w io.Writer) (Archive, error) 
 	}
 	defer prefixBytes.Close() //nolint:errcheck // read only
 	a.Core, a.Prefix = partOf(core), partOf(pre)
-	err = a.write(w, files.Until(ctx, coreBytes), files.Until(ctx, prefixBytes))
+	s.listPolicies(ctx, &a, before, s.machine.Rollout())
+	err = a.write(w, files.Until(ctx, coreBytes), files.Until(ctx, prefixBytes), func(d rollout.Digest) ([]byte, error) {
+		return s.Blob(ctx, d)
+	})
 	return a, err
 }
 
@@ -92,7 +112,7 @@ func partOf(m group.SnapshotMeta) ArchivePart {
 }
 
 // write writes the archive and notes the sums of its parts.
-func (a *Archive) write(w io.Writer, core, pre io.Reader) error {
+func (a *Archive) write(w io.Writer, core, pre io.Reader, policy func(rollout.Digest) ([]byte, error)) error {
 	out := tar.NewWriter(w)
 	meta, err := json.MarshalIndent(a, "", "  ")
 	if err != nil {
@@ -120,6 +140,15 @@ func (a *Archive) write(w io.Writer, core, pre io.Reader) error {
 	if a.Prefix.SHA256, err = add(archivePrefix, pre, a.Prefix.Bytes); err != nil {
 		return err
 	}
+	for _, p := range a.Policies {
+		data, err := policy(p.Digest)
+		if err != nil {
+			return err
+		}
+		if _, err := add(archiveBlobs+p.Digest.String(), bytes.NewReader(data), p.Bytes); err != nil {
+			return err
+		}
+	}
 	list := sums.String()
 	if _, err := add(archiveSums, strings.NewReader(list), int64(len(list))); err != nil {
 		return err
@@ -136,14 +165,17 @@ func orUnexpected(err error) error {
 
 // InspectSnapshot reads an archive to its end, checks it and says what is in it.
 // It needs no cluster. Errors wrap ErrBadArchive, ErrNewerFormat or are r's.
-func InspectSnapshot(r io.Reader) (Archive, error) { return readArchive(r, io.Discard, io.Discard) }
+func InspectSnapshot(r io.Reader) (Archive, error) {
+	return readArchive(r, io.Discard, io.Discard, func(rollout.Digest, []byte) error { return nil })
+}
 
 // maxMeta bounds the small parts of an archive.
 const maxMeta = 1 << 20
 
 // readArchive reads an archive to its end and gives its large parts to the
-// writers. Nothing may be done with them before it has returned.
-func readArchive(r io.Reader, core, pre io.Writer) (Archive, error) {
+// writers, and policies' bytes to keep. Nothing may be done with them before it has
+// returned.
+func readArchive(r io.Reader, core, pre io.Writer, keep func(rollout.Digest, []byte) error) (Archive, error) {
 	var a Archive
 	in := archiveReader{tar: tar.NewReader(r)}
 	meta, err := in.small(archiveMeta)
@@ -153,13 +185,16 @@ func readArchive(r io.Reader, core, pre io.Writer) (Archive, error) {
 	if err := json.Unmarshal(meta, &a); err != nil {
 		return a, fmt.Errorf("%w: %s: %w", ErrBadArchive, archiveMeta, err)
 	}
-	if a.Format != archiveFormat {
-		return a, fmt.Errorf("%w: %w: format %d, this release knows %d", ErrBadArchive, ErrNewerFormat, a.Format, archiveFormat)
+	if a.Format != archiveFormat && a.Format != archiveFormatPolicies {
+		return a, fmt.Errorf("%w: %w: format %d, this release knows %d", ErrBadArchive, ErrNewerFormat, a.Format, archiveFormatPolicies)
 	}
 	if a.Core.SHA256, err = in.part(archiveCore, a.Core.Bytes, core); err != nil {
 		return a, err
 	}
 	if a.Prefix.SHA256, err = in.part(archivePrefix, a.Prefix.Bytes, pre); err != nil {
+		return a, err
+	}
+	if err := in.policies(a.Policies, keep); err != nil {
 		return a, err
 	}
 	want := in.sums.String()
@@ -259,6 +294,9 @@ func (s *Store) RestoreSnapshot(ctx context.Context, r io.Reader) (Archive, erro
 		return Archive{}, err
 	}
 	defer files.close()
+	if err := s.bringPolicies(ctx, g, folder, a); err != nil {
+		return a, err
+	}
 	s.log.Warn("the cluster's state is being replaced by a saved one", "saved", a.Created, "of", a.ClusterID, "core", a.Core.Index)
 	if err := s.restoreGroup(ctx, g.core, a.Core, files.core); err != nil {
 		return a, err
@@ -332,7 +370,7 @@ func (s *Store) unpack(folder string, r io.Reader) (a Archive, u unpacked, err e
 			return a, u, fmt.Errorf("restore: %w", err)
 		}
 	}
-	if a, err = readArchive(r, u.core, u.prefix); err != nil {
+	if a, err = readArchive(r, u.core, u.prefix, keepIn(folder)); err != nil {
 		return a, u, err
 	}
 	for _, f := range []*os.File{u.core, u.prefix} {

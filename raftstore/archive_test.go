@@ -13,6 +13,7 @@ import (
 
 	"github.com/yardmaster/yardmaster/core/planner"
 	"github.com/yardmaster/yardmaster/core/prefix"
+	"github.com/yardmaster/yardmaster/core/rollout"
 )
 
 func attach(t *testing.T, n *node, worker string) {
@@ -129,18 +130,34 @@ func FuzzInspectSnapshot(f *testing.F) {
 	f.Add([]byte{})
 	a := Archive{Format: archiveFormat, ClusterID: "c", Core: ArchivePart{Bytes: 3}, Prefix: ArchivePart{Bytes: 2}}
 	var whole bytes.Buffer
-	if err := a.write(&whole, strings.NewReader("abc"), strings.NewReader("de")); err != nil {
+	if err := a.write(&whole, strings.NewReader("abc"), strings.NewReader("de"), nil); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(bytes.Clone(whole.Bytes()))
+	whole.Reset()
+	a.Format, a.Policies = archiveFormatPolicies, []ArchivePolicy{{rollout.DigestOf([]byte("wasm")), 4}}
+	give := func(rollout.Digest) ([]byte, error) { return []byte("wasm"), nil }
+	if err := a.write(&whole, strings.NewReader("abc"), strings.NewReader("de"), give); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(whole.Bytes())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var core, pre bytes.Buffer
-		a, err := readArchive(bytes.NewReader(b), &core, &pre)
+		kept := map[rollout.Digest]int64{}
+		a, err := readArchive(bytes.NewReader(b), &core, &pre, func(d rollout.Digest, data []byte) error {
+			kept[d] = int64(len(data))
+			return nil
+		})
 		if err != nil {
 			return
 		}
 		if int64(core.Len()) != a.Core.Bytes || int64(pre.Len()) != a.Prefix.Bytes {
 			t.Errorf("parts of %d and %d bytes, told %+v", core.Len(), pre.Len(), a)
+		}
+		for _, p := range a.Policies {
+			if kept[p.Digest] != p.Bytes {
+				t.Errorf("%d bytes of %v, told %d", kept[p.Digest], p.Digest, p.Bytes)
+			}
 		}
 	})
 }

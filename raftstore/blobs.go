@@ -59,8 +59,8 @@ type blobs struct {
 	missing atomic.Pointer[[]rollout.Digest]
 
 	mu      sync.Mutex
-	lent    map[rollout.Digest]*lent         // being put; others fetch it from here
-	flights map[rollout.Digest]chan struct{} // being fetched; closed at the end
+	lent    map[rollout.Digest]*lent   // being put; others fetch it from here
+	flights map[rollout.Digest]*flight // being fetched
 
 	bytes, missed measure.Gauge
 	fetches       func(outcome string) measure.Counter
@@ -80,7 +80,10 @@ func (s *Store) openBlobs() error {
 	}}
 	if s.dir != nil {
 		opts.Dir = s.dir.join("blobs")
-		opts.Free = func() (uint64, error) { return wal.FreeBytes(s.dir.path) }
+		opts.Free = s.cfg.Tuning.FreeForPolicies
+		if opts.Free == nil {
+			opts.Free = func() (uint64, error) { return wal.FreeBytes(s.dir.path) }
+		}
 	}
 	shelf, err := blob.Open(opts)
 	if err != nil {
@@ -89,7 +92,7 @@ func (s *Store) openBlobs() error {
 	r := s.cfg.Registry
 	s.blobs = &blobs{
 		shelf: shelf, holds: make(chan struct{}, maxHolds), puts: make(chan struct{}, maxPuts),
-		lent: map[rollout.Digest]*lent{}, flights: map[rollout.Digest]chan struct{}{},
+		lent: map[rollout.Digest]*lent{}, flights: map[rollout.Digest]*flight{},
 		bytes: r.Gauge(measure.PolicyBytes), missed: r.Gauge(measure.PolicyMissing),
 		fetches: func(outcome string) measure.Counter { return r.Counter(measure.PolicyFetches, outcome) },
 	}
@@ -120,10 +123,6 @@ func (s *Store) PutBlob(ctx context.Context, data []byte) (rollout.Digest, error
 	default:
 		return d, fmt.Errorf("%w: %d policies are being put here", ErrBusy, maxPuts)
 	}
-	ctx, cancel := s.within(ctx, longestCall)
-	defer cancel()
-	s.blobs.lend(d, data)
-	defer s.blobs.takeBack(d)
 	return d, s.spread(ctx, g, d, data)
 }
 
@@ -142,7 +141,9 @@ type held struct {
 
 // spread has every voter hold the blob, and returns when a quorum does.
 func (s *Store) spread(ctx context.Context, g *groups, d rollout.Digest, data []byte) error {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := s.within(ctx, longestCall)
+	s.blobs.lend(d, data)
+	defer s.blobs.takeBack(d)
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel()
@@ -194,10 +195,10 @@ func (s *Store) hold(ctx context.Context, m group.Member, d rollout.Digest, data
 	}
 	for pause := firstAsk; ; pause = min(2*pause, longestAsk) {
 		err := s.askToHold(ctx, m, d, int64(len(data)))
-		switch status.Code(err) {
-		case codes.OK:
+		switch code := status.Code(err); {
+		case err == nil:
 			return nil
-		case codes.FailedPrecondition, codes.InvalidArgument, codes.Unimplemented, codes.PermissionDenied:
+		case slices.Contains(finalCodes, code):
 			return errors.New(status.Convert(err).Message())
 		}
 		if !s.sleep(ctx, pause/2+rand.N(pause)) {
@@ -205,6 +206,9 @@ func (s *Store) hold(ctx context.Context, m group.Member, d rollout.Digest, data
 		}
 	}
 }
+
+// finalCodes are those after which asking the same node again does not help.
+var finalCodes = []codes.Code{codes.FailedPrecondition, codes.InvalidArgument, codes.Unimplemented, codes.PermissionDenied}
 
 func (s *Store) askToHold(ctx context.Context, m group.Member, d rollout.Digest, size int64) error {
 	client, err := s.net.pool.Client(ctx, m.ID, s.whereIs(m.ID, m.Addr))

@@ -1,6 +1,7 @@
 package raftstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 func (s *Store) Blob(ctx context.Context, d rollout.Digest) ([]byte, error) {
 	ctx, cancel := s.within(ctx, longestCall)
 	defer cancel()
+	var why error // of the last round that came to its end
 	for pause := firstAsk; ; pause = min(2*pause, longestAsk) {
 		data, err := s.blobOnce(ctx, d)
 		switch {
@@ -29,9 +31,12 @@ func (s *Store) Blob(ctx context.Context, d rollout.Digest) ([]byte, error) {
 			return data, nil
 		case s.ctx.Err() != nil:
 			return nil, ErrClosed
-		case errors.Is(err, rollout.ErrUnknown), s.net == nil, ctx.Err() != nil:
+		case errors.Is(err, rollout.ErrUnknown), s.net == nil:
 			return nil, fmt.Errorf("%w: %w", ErrNoBlob, err)
+		case ctx.Err() != nil:
+			return nil, fmt.Errorf("%w: %w: %w", ErrNoBlob, cmp.Or(why, err), ctx.Err())
 		}
+		why = err
 		timer := time.NewTimer(pause/2 + rand.N(pause))
 		select { // also after a fault: reads go on then
 		case <-timer.C:
@@ -63,17 +68,24 @@ func (s *Store) blobOnce(ctx context.Context, d rollout.Digest) ([]byte, error) 
 	if s.net == nil || s.groups.Load() == nil {
 		return nil, fmt.Errorf("%s: %w, and there is no other node to ask; push it again", v.Ref(), err)
 	}
-	land, theirs := s.blobs.takeOff(d)
-	if theirs != nil { // somebody fetches it already
+	f, ours := s.blobs.takeOff(d)
+	if !ours { // somebody fetches it already
 		select {
-		case <-theirs:
-			return s.blobs.shelf.Get(ctx, d)
+		case <-f.landed:
+			return f.data, f.err
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, fmt.Errorf("%s: being fetched: %w", v.Ref(), ctx.Err())
 		}
 	}
-	defer land()
-	data, err = s.askEverybody(ctx, d, v.Size)
+	f.data, f.err = s.fetch(ctx, &v)
+	s.blobs.land(d, f)
+	return f.data, f.err
+}
+
+// fetch takes a version's bytes from another node and keeps them.
+func (s *Store) fetch(ctx context.Context, v *rollout.Version) ([]byte, error) {
+	d := v.Digest
+	data, err := s.askEverybody(ctx, d, v.Size)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", v.Ref(), err)
 	}
@@ -85,22 +97,30 @@ func (s *Store) blobOnce(ctx context.Context, d rollout.Digest) ([]byte, error) 
 	return data, nil
 }
 
-// takeOff begins a fetch, which land ends, or returns what is closed at the end of
-// the one under way.
-func (b *blobs) takeOff(d rollout.Digest) (land func(), theirs <-chan struct{}) {
+// flight is a fetch under way. Others share what comes of it.
+type flight struct {
+	landed chan struct{} // closed at the end
+	data   []byte        // written before that
+	err    error
+}
+
+// takeOff begins a fetch, which land ends, or returns the one under way.
+func (b *blobs) takeOff(d rollout.Digest) (f *flight, ours bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if flight, ok := b.flights[d]; ok {
-		return nil, flight
+	if f, ok := b.flights[d]; ok {
+		return f, false
 	}
-	done := make(chan struct{})
-	b.flights[d] = done
-	return func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		delete(b.flights, d)
-		close(done)
-	}, nil
+	f = &flight{landed: make(chan struct{})}
+	b.flights[d] = f
+	return f, true
+}
+
+func (b *blobs) land(d rollout.Digest, f *flight) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.flights, d)
+	close(f.landed)
 }
 
 // askEverybody asks one member after the other, voters first, in an order of chance
@@ -108,7 +128,7 @@ func (b *blobs) takeOff(d rollout.Digest) (land func(), theirs <-chan struct{}) 
 func (s *Store) askEverybody(ctx context.Context, d rollout.Digest, size int64) ([]byte, error) {
 	members := membersOf(s.groups.Load().core)
 	rand.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
-	err := error(blob.ErrMissing)
+	err := blob.ErrMissing
 	for _, voters := range []bool{true, false} {
 		for _, m := range members {
 			if m.Voter != voters || m.ID == s.cfg.NodeID || ctx.Err() != nil {
@@ -121,7 +141,10 @@ func (s *Store) askEverybody(ctx context.Context, d rollout.Digest, size int64) 
 			err = fmt.Errorf("%w; %s: %w", err, m.ID, fault)
 		}
 	}
-	return nil, errors.Join(err, ctx.Err())
+	if ctx.Err() != nil {
+		err = fmt.Errorf("%w; %w", err, ctx.Err())
+	}
+	return nil, err
 }
 
 // fetchFrom takes a blob from one node.

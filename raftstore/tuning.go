@@ -19,6 +19,8 @@ type Tuning struct {
 	// WrapLog, if not nil, may put something between a group and its log. What it
 	// returns is the group's from then on.
 	WrapLog func(group string, log wal.Store) wal.Store
+	// FreeForPolicies, if not nil, tells the free bytes of the disk under policies.
+	FreeForPolicies func() (uint64, error)
 }
 
 func (t *Tuning) apply(c *group.Config) {

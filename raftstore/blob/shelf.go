@@ -23,9 +23,9 @@ type Digest = rollout.Digest
 const (
 	// MaxBlob is how many bytes a blob may have.
 	MaxBlob = rollout.MaxModule
-	// MaxHeld is how many bytes a shelf holds: all that can be named, and some that
-	// are about to be.
-	MaxHeld = rollout.MaxModules + maxUnnamed
+	// MaxHeld is how many bytes a shelf holds: all that can be named, twice while one
+	// state is being restored in place of another, and some that are about to be.
+	MaxHeld = 2*rollout.MaxModules + maxUnnamed
 
 	maxUnnamed = 32 << 20
 	// tooYoung is for how long at least a blob that nothing names yet is kept when

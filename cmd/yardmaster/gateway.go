@@ -72,6 +72,6 @@ func startGateway(ctx context.Context, p assemble.Process, c *config.Config) (*a
 	case joins:
 		return assemble.StartJoinedGateway(ctx, p, c)
 	default:
-		return assemble.StartStaticGateway(ctx, p, c.Gateway)
+		return assemble.StartStaticGateway(ctx, p, c)
 	}
 }

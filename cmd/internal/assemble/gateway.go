@@ -79,15 +79,22 @@ type Gateway struct {
 var ErrNoFleet = errors.New("a gateway needs engines: give --engine URL, once for each, or --join HOST:PORT for those of planners")
 
 // StartStaticGateway serves the engines of the settings by URL, without
-// planners.
-func StartStaticGateway(ctx context.Context, p Process, c config.Gateway) (*Gateway, error) {
-	if len(c.Engines) == 0 {
+// planners. Policies in Wasm that the settings name by file decide from the start, or
+// it does not start.
+func StartStaticGateway(ctx context.Context, p Process, c *config.Config) (*Gateway, error) {
+	if len(c.Gateway.Engines) == 0 {
 		return nil, fmt.Errorf("gateway.engine: %w", ErrNoFleet)
 	}
-	f := startStaticFleet(ctx, p, c.Engines)
-	g, err := StartGateway(ctx, p, c, f)
+	settings := c.Gateway
+	governing, err := governByFiles(ctx, p, c.Policy, &settings)
 	if err != nil {
-		f.close()
+		return nil, fmt.Errorf("gateway.policy: %w", err)
+	}
+	f := startStaticFleet(ctx, p, settings.Engines)
+	f.governing = governing
+	g, err := StartGateway(ctx, p, settings, f)
+	if err != nil {
+		f.close() //nolint:contextcheck // ctx may be over, and ending needs time of its own
 		return nil, err
 	}
 	g.after = append(g.after, f.close)
@@ -140,6 +147,9 @@ func (g *Gateway) startAdmin(ctx context.Context, p Process, addr string, f Flee
 }
 
 func routing(c config.Gateway) (route.Config, error) {
+	if config.NamesModule(c.Policy) {
+		return route.Config{}, fmt.Errorf("gateway.policy: %w", errPushed)
+	}
 	policy, err := route.PolicyNamed(c.Policy)
 	if err != nil {
 		return route.Config{}, fmt.Errorf("gateway.policy: %w", err)

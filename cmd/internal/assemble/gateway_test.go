@@ -60,7 +60,7 @@ func TestAGatewayThatCannotStartLeavesNothingBehind(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	c := settings(t)
 	c.Gateway.Engines, c.Gateway.Admin = []string{"http://127.0.0.1:1"}, "192.0.2.1:80"
-	if _, err := StartStaticGateway(t.Context(), quiet(), c.Gateway); !errors.Is(err, admin.ErrPublic) {
+	if _, err := StartStaticGateway(t.Context(), quiet(), c); !errors.Is(err, admin.ErrPublic) {
 		t.Errorf("got %v, want ErrPublic", err)
 	}
 }
@@ -74,7 +74,7 @@ func TestAGatewayServesEnginesByURL(t *testing.T) {
 		c.Gateway.Engines = append(c.Gateway.Engines, w.Self().URL+"/")
 	}
 	c.Gateway.Engines = append(c.Gateway.Engines, "http://127.0.0.1:1") // nobody there, yet
-	g, err := StartStaticGateway(t.Context(), quiet(), c.Gateway)
+	g, err := StartStaticGateway(t.Context(), quiet(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestAGatewayServesEnginesByURL(t *testing.T) {
 }
 
 func TestAGatewayNeedsEngines(t *testing.T) {
-	if _, err := StartStaticGateway(t.Context(), quiet(), settings(t).Gateway); err == nil {
+	if _, err := StartStaticGateway(t.Context(), quiet(), settings(t)); err == nil {
 		t.Error("no error")
 	}
 }

@@ -35,6 +35,11 @@ func govern(ctx context.Context, p Process, c config.Policy, dataDir string, clu
 	if err != nil {
 		return nil, err
 	}
+	return governIn(ctx, p, shop, cluster)
+}
+
+// governIn is govern in a workshop, which then ends with the governor.
+func governIn(ctx context.Context, p Process, shop *workshop, cluster live.Cluster) (*governor, error) {
 	node, err := live.Start(ctx, live.Config{Cache: shop.cache}, live.Deps{
 		Cluster: cluster, Warm: shop.checks.Warm, Registry: p.Registry, Clock: p.Clock, Log: p.Log,
 	})

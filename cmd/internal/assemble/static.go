@@ -36,6 +36,8 @@ type staticFleet struct {
 	down   atomic.Pointer[map[fleet.WorkerID]bool] // who did not answer when last asked
 	cancel context.CancelFunc
 	task   sync.WaitGroup
+
+	governing *governor // nil where no file of a policy is named
 }
 
 // hearsay is what is known of one engine.
@@ -216,7 +218,10 @@ func (f *staticFleet) close() {
 	f.cancel()
 	f.task.Wait()
 	f.client.CloseIdleConnections()
+	f.governing.end()
 }
+
+func (f *staticFleet) governor() *governor { return f.governing }
 
 // Samples is nil: nobody reports for an engine without a worker beside it.
 func (f *staticFleet) Samples() *fleet.Samples { return nil }

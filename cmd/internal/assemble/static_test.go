@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/yardmaster/yardmaster/cmd/internal/config"
 )
 
 // lockedBuffer is a log that is read while it is written.
@@ -61,7 +63,7 @@ func TestGatewayFollowsItsEngines(t *testing.T) {
 	p := NewProcess("test", slog.New(slog.NewTextHandler(logs, nil)))
 	c := settings(t).Gateway
 	c.Listen, c.Admin, c.Engines = "127.0.0.1:0", "", []string{engine.URL + "/v1", "http://127.0.0.1:1"}
-	g, err := StartStaticGateway(t.Context(), p, c)
+	g, err := StartStaticGateway(t.Context(), p, &config.Config{Gateway: c})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -87,12 +87,53 @@ func Policies() []string {
 	return names
 }
 
-// policy takes the name of a routing policy, or a blend of several.
+// policy takes the name of a routing policy, the file of one in Wasm, or a blend of
+// several.
 func policy(place *string) value {
 	return typed[string]{place: place, name: "policy", format: keep, parse: func(raw string) (string, error) {
-		_, err := route.PolicyNamed(raw)
+		if !NamesModule(raw) {
+			_, err := route.PolicyNamed(raw)
+			return raw, err
+		}
+		_, err := PolicyParts(raw)
 		return raw, err
 	}}
+}
+
+// moduleSuffix is how files of policies in Wasm end.
+const moduleSuffix = ".wasm"
+
+// NamesModule reports whether a routing policy is, or has in it, a file of a policy in
+// Wasm. Its path has neither commas nor equals signs.
+func NamesModule(raw string) bool { return strings.Contains(raw, moduleSuffix) }
+
+// PolicyPart is one of the policies that are weighed against each other.
+type PolicyPart struct {
+	Name   string // of a native policy, or a file's path
+	File   bool
+	Weight float64
+}
+
+// PolicyParts reads a routing policy that names files: parts of the form name=weight
+// or path=weight, separated by commas, where 1 is the weight that is left out.
+func PolicyParts(raw string) (parts []PolicyPart, err error) {
+	for text := range strings.SplitSeq(raw, ",") {
+		name, weight, given := strings.Cut(strings.TrimSpace(text), "=")
+		part := PolicyPart{Name: name, File: strings.HasSuffix(name, moduleSuffix), Weight: 1}
+		if !part.File {
+			if _, err := route.PolicyNamed(name); err != nil {
+				return nil, err
+			}
+		}
+		if given {
+			part.Weight, err = strconv.ParseFloat(weight, 64)
+		}
+		if err != nil || !(part.Weight > 0) || math.IsInf(part.Weight, 0) {
+			return nil, fmt.Errorf("routing policy %q: the weight is not a number above 0", text)
+		}
+		parts = append(parts, part)
+	}
+	return parts, nil
 }
 
 func boolean(place *bool) value {

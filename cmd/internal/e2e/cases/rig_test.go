@@ -60,7 +60,7 @@ func serve(t *testing.T, engines []*scripted.Engine, change ...func(*config.Gate
 		f(&c)
 	}
 	logs := &journal{}
-	g, err := assemble.StartStaticGateway(t.Context(), logs.process(), c)
+	g, err := assemble.StartStaticGateway(t.Context(), logs.process(), &config.Config{Gateway: c})
 	if err != nil {
 		t.Fatal(err)
 	}

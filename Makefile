@@ -91,6 +91,12 @@ test-engines: ## our ZeroMQ sockets against libzmq, which engines use
 	[ -d $(INTEROP)/zmq ] || python3 -m pip install --quiet --disable-pip-version-check --target $(INTEROP) pyzmq==27.1.0
 	PYTHONPATH=$(abspath $(INTEROP)) go test -count 1 -v -run Libzmq ./gpu/zmtp
 
+# A toolchain that is missing is skipped and said so; WRITE=-write replaces the
+# committed modules.
+.PHONY: policies
+policies: ## build every policy of the tree from source and compare with the committed modules
+	go run ./cmd/internal/policies $(WRITE)
+
 .PHONY: bench
 bench: model ## measure the CPU engine and the price of disaggregation
 	bin/yardmaster bench engine --model smollm2 --threads $(THREADS) -o json

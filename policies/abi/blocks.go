@@ -77,8 +77,8 @@ const (
 	OutcomesRequestSize  = 32
 )
 
-// requestSize is the size of the kind's request block.
-func (k Kind) requestSize() uint32 {
+// RequestSize is the size of the kind's request block in bytes.
+func (k Kind) RequestSize() uint32 {
 	switch k {
 	case Router:
 		return RouterRequestSize

@@ -114,7 +114,7 @@ func (l *Layout) check(header extent, size uint64, m *Manifest, p *problems) {
 		p.addf("the columns have %d rows; there may be from 1 to %d", l.Rows, MostRows)
 		return
 	}
-	if need := m.Kind.requestSize(); l.Request.Size < need {
+	if need := m.Kind.RequestSize(); l.Request.Size < need {
 		p.addf("the request block has %d bytes; kind %s needs %d", l.Request.Size, m.Kind, need)
 	}
 	if need := uint32(8 * len(m.Params)); l.Params.Size < need {

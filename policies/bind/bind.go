@@ -5,6 +5,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"go/format"
 	"slices"
 	"strings"
 	"text/template"
@@ -62,12 +63,17 @@ func Generate(m *abi.Manifest, lang Language) (path string, code []byte, err err
 	if err := t.Execute(&out, v); err != nil {
 		return "", nil, err
 	}
-	return path, out.Bytes(), nil
+	if lang != Go {
+		return path, out.Bytes(), nil
+	}
+	code, err = format.Source(out.Bytes())
+	return path, code, err
 }
 
 // view is a manifest as the templates see it, with names of the language.
 type view struct {
-	Name, Kind, Row     string
+	Row                 string
+	RequestSize         uint32
 	Inputs, Outputs     []column
 	Params              []param
 	Counters            []metric
@@ -90,8 +96,8 @@ type metric struct{ Name, Help string }
 
 func viewOf(m *abi.Manifest, lang Language) view {
 	v := view{
-		Name: m.Name, Kind: string(m.Kind),
-		Router: m.Kind == abi.Router, Admission: m.Kind == abi.Admission,
+		RequestSize: m.Kind.RequestSize(),
+		Router:      m.Kind == abi.Router, Admission: m.Kind == abi.Admission,
 		Autoscaler: m.Kind == abi.Autoscaler, Observe: m.Kind == abi.Observer,
 	}
 	switch m.Kind {

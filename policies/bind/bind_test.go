@@ -50,7 +50,7 @@ func TestBindingsAreCurrent(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if found < 4 {
+	if found < 16 {
 		t.Errorf("only %d policies found", found)
 	}
 }

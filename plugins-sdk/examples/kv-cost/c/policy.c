@@ -11,7 +11,7 @@ int32_t ym_score(uint32_t n) {
 	for (uint32_t i = 0; i < ym_whole(n); i++) {
 		const float missing = prompt - ym_in.hit_tokens[i];
 		const float ahead = ym_in.queued_tokens[i] + missing;
-		const float compute = (ahead > 0 ? ahead : 0) * blocks;
+		const float compute = (ahead < 0 ? 0 : ahead) * blocks;
 		const float hold = ym_in.active_blocks[i] + missing * blocks;
 		ym_out.score[i] = scale * compute + hold + each * ym_in.requests[i];
 	}

@@ -38,8 +38,8 @@ static void decide(uint32_t pool, uint32_t first, uint32_t samples) {
 	} else if (by_queue > 1 || by_kv > 1) {
 		const bool kv_leads = by_kv > 1 && !(by_queue > by_kv);
 		const double factor = kv_leads ? by_kv : by_queue;
-		want = __builtin_ceil(serving * factor);
-		want = want > 2 * serving ? 2 * serving : want; /* at most double */
+		want = serving * (factor < 2 ? factor : 2); /* at most double */
+		want = __builtin_ceil(want);
 		want = want > replicas ? want : replicas;
 		reason = kv_leads ? KV : QUEUE;
 	} else if (queue < ym_params.queue_low && kv < ym_params.kv_low && replicas > 0) {

@@ -1,0 +1,215 @@
+// Command policies builds every policy of the tree anew, from its source and the
+// language's own toolchain, and compares what comes out with the module that is
+// committed beside it: the bytes, or, where another version of a toolchain made other
+// bytes, the answers to its golden decisions.
+//
+// Policies in Go have no committed module, for it would have 1.8 MB; they are built,
+// and held to their golden decisions. A toolchain that is missing is skipped and said
+// so. With -write the committed modules are replaced.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/yardmaster/yardmaster/policies/bind"
+	"github.com/yardmaster/yardmaster/policies/golden"
+	"github.com/yardmaster/yardmaster/policies/project"
+)
+
+// roots are where policies stand.
+var roots = []string{"plugins-sdk/examples", "plugins-sdk/templates", "examples/policies", "policies/builtin"}
+
+// each is what one policy may take to build.
+const each = 5 * time.Minute
+
+// assemblyScript is the compiler that is fetched where none is given.
+const assemblyScript = "assemblyscript@0.28.20"
+
+func main() {
+	write := flag.Bool("write", false, "replace the committed modules")
+	cache := flag.String("cache", ".cache/policies", "folder for what is fetched: the AssemblyScript compiler")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Stdout, *cache, *write)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "policies:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, out io.Writer, cache string, write bool) error {
+	dirs, err := policies()
+	if err != nil {
+		return err
+	}
+	missing := map[bind.Language]string{}
+	for _, lang := range bind.Languages() {
+		if why := lacking(lang); why != "" {
+			missing[lang] = why
+		}
+	}
+	env, err := compiler(ctx, cache)
+	if err != nil {
+		missing[bind.AssemblyScript] = err.Error()
+	}
+	for lang, why := range missing {
+		fmt.Fprintf(out, "skip  %s: %s\n", lang, why)
+	}
+	var failed []error
+	for _, dir := range dirs {
+		lang, err := project.Language(dir)
+		if err != nil {
+			return err
+		}
+		if _, skip := missing[lang]; skip {
+			continue
+		}
+		verdict, err := check(ctx, dir, lang, env, write)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", dir, err))
+			verdict = "FAIL"
+		}
+		fmt.Fprintf(out, "%-5s %s\n", verdict, dir)
+	}
+	return errors.Join(failed...)
+}
+
+// policies are the folders that have a manifest.
+func policies() ([]string, error) {
+	var dirs []string
+	for _, root := range roots {
+		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.Name() == "manifest.json" {
+				dirs = append(dirs, filepath.Dir(path))
+			}
+			return err
+		})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return dirs, nil
+}
+
+// lacking says what is missing to build policies of a language, or nothing.
+func lacking(lang bind.Language) string {
+	switch lang {
+	case bind.C:
+		for _, cc := range []string{os.Getenv("CC"), "clang", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14"} {
+			if cc != "" && strings.Contains(cc, "clang") && found(cc) {
+				return ""
+			}
+		}
+		return "no clang; install clang and lld"
+	case bind.Rust:
+		for _, rustc := range []string{os.Getenv("RUSTC"), "rustc", "/usr/bin/rustc"} {
+			if rustc == "" {
+				continue
+			}
+			root, err := exec.Command(rustc, "--print", "sysroot").Output() //nolint:noctx // it prints a line
+			if err != nil {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(strings.TrimSpace(string(root)), "lib/rustlib/wasm32-unknown-unknown/lib")); err == nil {
+				return ""
+			}
+		}
+		return "no rustc with wasm32-unknown-unknown; run rustup target add wasm32-unknown-unknown, or install Debian's rustc, libstd-rust-dev-wasm32 and lld-14"
+	case bind.AssemblyScript:
+		if !found("node") {
+			return "no node"
+		}
+	case bind.Go:
+	}
+	return ""
+}
+
+func found(name string) bool {
+	_, err := exec.LookPath(name)
+	return err == nil
+}
+
+// compiler finds or fetches the AssemblyScript compiler, for build scripts.
+func compiler(ctx context.Context, cache string) ([]string, error) {
+	if asc := os.Getenv("ASC"); asc != "" || !found("npm") {
+		return nil, nil
+	}
+	cache, err := filepath.Abs(cache)
+	if err != nil {
+		return nil, err
+	}
+	asc := filepath.Join(cache, "node_modules/.bin/asc")
+	if _, err := os.Stat(asc); err != nil {
+		ctx, cancel := context.WithTimeout(ctx, each)
+		defer cancel()
+		if err := os.MkdirAll(cache, 0o755); err != nil {
+			return nil, err
+		}
+		cmd := exec.CommandContext(ctx, "npm", "install", "--prefix", cache, "--no-audit", "--no-fund", "--silent", assemblyScript)
+		if text, err := cmd.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("npm cannot fetch %s: %w %s", assemblyScript, err, bytes.TrimSpace(text))
+		}
+	}
+	return []string{"ASC=" + asc}, nil
+}
+
+// check builds one policy and compares. The verdict is a word for the list.
+func check(ctx context.Context, dir string, lang bind.Language, env []string, write bool) (verdict string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, each)
+	defer cancel()
+	wasm, err := project.Build(ctx, dir, project.Options{SDK: filepath.Join("plugins-sdk", string(lang)), Env: env})
+	if err != nil {
+		return "", err
+	}
+	if err := decide(ctx, dir, wasm); err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "policy.wasm")
+	committed, err := os.ReadFile(path)
+	switch {
+	case lang == bind.Go:
+		return "good", nil
+	case write:
+		return "wrote", os.WriteFile(path, wasm, 0o644)
+	case err != nil:
+		return "", err
+	case bytes.Equal(committed, wasm):
+		return "same", nil
+	}
+	// Another compiler makes other bytes. Both have to decide as the golden file says.
+	return "alike", decide(ctx, dir, committed)
+}
+
+// decide holds a module to the policy's golden decisions.
+func decide(ctx context.Context, dir string, wasm []byte) error {
+	file, err := os.ReadFile(filepath.Join(dir, "golden.json"))
+	if errors.Is(err, fs.ErrNotExist) { // the same for all languages
+		file, err = os.ReadFile(filepath.Join(filepath.Dir(dir), "golden.json"))
+	}
+	if err != nil {
+		return err
+	}
+	report, err := golden.Run(ctx, wasm, file)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(report.Cases, func(c golden.CaseReport) bool { return len(c.Problems) > 0 })
+	if i >= 0 {
+		return fmt.Errorf("golden decisions: %s: %s", report.Cases[i].Name, strings.Join(report.Cases[i].Problems, "; "))
+	}
+	return nil
+}

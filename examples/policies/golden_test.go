@@ -1,0 +1,125 @@
+package policies
+
+import (
+	"flag"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/yardmaster/yardmaster/policies/bind"
+	"github.com/yardmaster/yardmaster/policies/golden"
+	"github.com/yardmaster/yardmaster/policies/project"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write into golden files what the policies decide")
+
+// roots are where policies stand.
+var roots = []string{".", "../../plugins-sdk/examples", "../../plugins-sdk/templates", "../../policies/builtin"}
+
+// built keeps what was compiled in this run, by folder.
+var built sync.Map
+
+// module is the committed module of a policy, or, in Go, one that is built now.
+func module(t testing.TB, dir string) []byte {
+	t.Helper()
+	lang, err := project.Language(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lang != bind.Go {
+		wasm, err := os.ReadFile(filepath.Join(dir, "policy.wasm"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return wasm
+	}
+	build := sync.OnceValues(func() ([]byte, error) {
+		// The environment of race builds is not the guest's.
+		return project.Build(t.Context(), dir, project.Options{SDK: "../../plugins-sdk/go", Env: []string{"GOFLAGS="}})
+	})
+	once, _ := built.LoadOrStore(dir, build)
+	wasm, err := once.(func() ([]byte, error))()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wasm
+}
+
+// policies are the folders of all policies.
+func policies(t *testing.T) []string {
+	t.Helper()
+	var dirs []string
+	for _, root := range roots {
+		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.Name() == "manifest.json" {
+				dirs = append(dirs, filepath.Dir(path))
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dirs
+}
+
+// goldenFile is a policy's own, or that of all its languages.
+func goldenFile(t *testing.T, dir string) string {
+	t.Helper()
+	for _, path := range []string{filepath.Join(dir, "golden.json"), filepath.Join(filepath.Dir(dir), "golden.json")} {
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+	}
+	t.Fatalf("%s has no golden.json", dir)
+	return ""
+}
+
+func TestGoldenDecisions(t *testing.T) {
+	for _, dir := range policies(t) {
+		t.Run(strings.TrimLeft(dir, "./"), func(t *testing.T) {
+			wasm := module(t, dir)
+			path := goldenFile(t, dir)
+			file, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if *rewrite {
+				out, err := golden.Record(t.Context(), wasm, file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, out, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			report, err := golden.Run(t.Context(), wasm, file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range report.Cases {
+				if len(c.Problems) > 0 {
+					t.Errorf("%s: %s", c.Name, strings.Join(c.Problems, "\n"))
+				}
+			}
+			// A case without an expectation would test nothing.
+			f, err := golden.Parse(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range f.Cases {
+				for _, call := range c.Calls {
+					if cmp.Equal(call.Want, golden.Want{}) {
+						t.Errorf("%s expects nothing", c.Name)
+					}
+				}
+			}
+		})
+	}
+}

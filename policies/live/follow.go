@@ -98,7 +98,9 @@ func (n *Node) follow(ctx context.Context) {
 			timer.Stop()
 			return
 		case <-changed:
-			n.learned = n.deps.Clock.Now()
+			if n.learned.IsZero() {
+				n.learned = n.deps.Clock.Now()
+			}
 		case r := <-n.results:
 			n.take(r)
 		case <-n.alerts:
@@ -210,10 +212,11 @@ func (n *Node) want() {
 
 // apply makes what is wanted and ready what the node decides by.
 func (n *Node) apply() {
-	changes := false
+	changes, behind := false, false
 	for at, w := range n.wanted {
 		crew, err := n.equip(at.kind, &w.resolved)
 		if err != nil {
+			behind = true
 			if old := n.applied[at]; old != nil && n.spoilt(old) {
 				delete(n.applied, at)
 				changes = true
@@ -237,6 +240,9 @@ func (n *Node) apply() {
 		if changes && !n.learned.IsZero() {
 			n.swapped.Observe(n.deps.Clock.Now().Sub(n.learned).Seconds())
 		}
+	}
+	if !behind {
+		n.learned = time.Time{}
 	}
 }
 
@@ -360,22 +366,18 @@ func (n *Node) sweep(ctx context.Context) {
 		}
 		delete(n.members, key)
 	}
+	for _, v := range n.versions {
+		wanted[warmKey(v.Digest)] = true
+	}
 	for key := range n.failed {
-		if !wanted[key] && n.versionOf(key) == nil {
+		if !wanted[key] {
 			delete(n.failed, key)
 		}
 	}
 }
 
-// versionOf is the version whose warming a failure's key names, or nil.
-func (n *Node) versionOf(key string) *version {
-	var d rollout.Digest
-	if len(key) != len(d) {
-		return nil
-	}
-	copy(d[:], key)
-	return n.versions[d]
-}
+// warmKey names a version's warming among what has failed.
+func warmKey(d rollout.Digest) string { return "warm " + string(d[:]) }
 
 // eachPart calls f for the uploaded parts of all that is wanted, and of what was
 // active before.
@@ -406,7 +408,7 @@ func (n *Node) start() {
 	})
 	if next == nil {
 		for _, v := range n.versions {
-			if !v.warmed && v.Quarantined == 0 && n.due(string(v.Digest[:]), now) {
+			if !v.warmed && v.Quarantined == 0 && n.due(warmKey(v.Digest), now) {
 				next = &job{version: v.Version, faults: v.faults}
 				break
 			}
@@ -430,9 +432,9 @@ func (n *Node) take(r result) {
 	if v != nil && r.warmed {
 		v.warmed = true
 	}
-	key := string(r.job.version.Digest[:])
+	key, longest := warmKey(r.job.version.Digest), longestRetry
 	if r.job.part != nil {
-		key = keyOf(r.job.part)
+		key, longest = keyOf(r.job.part), longestBoundRetry
 	}
 	if r.err != nil {
 		f := n.failed[key]
@@ -441,7 +443,7 @@ func (n *Node) take(r result) {
 			n.failed[key] = f
 			n.deps.Log.Warn("a policy cannot be prepared; it is tried again", "policy", r.job.version.Ref(), "error", r.err)
 		}
-		f.err, f.pause = r.err, min(max(2*f.pause, firstRetry), longestRetry)
+		f.err, f.pause = r.err, min(max(2*f.pause, firstRetry), longest)
 		f.at = n.deps.Clock.Now().Add(f.pause)
 		return
 	}

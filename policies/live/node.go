@@ -74,8 +74,9 @@ const (
 	// lookEvery is how often the table is looked at though nothing was said, and what
 	// failed is tried again.
 	lookEvery = time.Second
-	// Pauses before a version that could not be prepared is tried again.
-	firstRetry, longestRetry = time.Second, time.Minute
+	// Pauses before what could not be prepared is tried again; what is bound is waited
+	// for.
+	firstRetry, longestRetry, longestBoundRetry = time.Second, time.Minute, 5 * time.Second
 	// closeTime bounds closing a policy that nobody uses any more.
 	closeTime = 5 * time.Second
 )

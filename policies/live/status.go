@@ -49,7 +49,7 @@ func (n *Node) publish() {
 	unprepared, live, lost := 0, 0, int64(0)
 	for _, v := range n.versions {
 		vs := VersionStatus{Policy: v.Policy, Release: v.Release, Digest: v.Digest, Prepared: v.warmed, Failing: v.faults.tripped.Load()}
-		if f := n.failed[string(v.Digest[:])]; f != nil {
+		if f := n.failed[warmKey(v.Digest)]; f != nil {
 			vs.Why = f.err.Error()
 		}
 		if !v.warmed && v.Quarantined == 0 {

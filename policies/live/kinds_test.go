@@ -1,0 +1,116 @@
+package live_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/yardmaster/yardmaster/core/admit"
+	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/core/rollout"
+	"github.com/yardmaster/yardmaster/core/scale"
+	"github.com/yardmaster/yardmaster/policies/abi"
+	"github.com/yardmaster/yardmaster/policies/live"
+	"github.com/yardmaster/yardmaster/policies/module"
+	"github.com/yardmaster/yardmaster/policies/module/wattest"
+)
+
+// wasmOther is an admission policy or an autoscaler.
+func wasmOther(kind, name, release, export, signature, code string, request uint32, columns []uint32, extra string) []byte {
+	m := wattest.New()
+	m.Memory(2, 2)
+	m.Export("memory", module.KindMemory, 0)
+	m.Export("ym_abi_1", module.KindFunc, m.Func("->", "", ""))
+	m.Export("ym_layout", module.KindFunc, m.Func("-> i32", "", "i32.const 1024"))
+	m.Export("ym_configure", module.KindFunc, m.Func("i32 -> i32", "", "i32.const 0"))
+	m.Export(export, module.KindFunc, m.Func(signature, "", code))
+	words := []uint32{0x314c4d59, 1 << 16, 10 + uint32(len(columns)), rows, block, request, paramAt, 0, 0, uint32(len(columns))}
+	return finish(m, append(words, columns...), `{"abi":"1.0","kind":"`+kind+`","name":"`+name+`","version":"`+release+`"`+extra+`}`)
+}
+
+// Verdicts: serve with priority 9; refuse with 429 after 2 s.
+const (
+	serve  = `i64.const 2304`
+	refuse = `i64.const 8589934592000 i64.const 28114946 i64.or`
+)
+
+func wasmAdmission(name, release, code, extra string) []byte {
+	return wasmOther("admission", name, release, "ym_admit", "-> i64", code, abi.AdmissionRequestSize, nil, extra)
+}
+
+func TestAdmission(t *testing.T) {
+	c := newCluster()
+	r := newRig(t, c, live.Config{ShadowShare: 1})
+	policy := r.node.Admission(admit.Open{})
+	ask := func(model string) admit.Verdict {
+		return policy.Admit(&admit.Ask{Now: time.Now(), Model: xxhash.Sum64String(model), Class: admit.Standard})
+	}
+	if v := ask("m"); v != (admit.Open{}).Admit(&admit.Ask{Class: admit.Standard}) {
+		t.Errorf("with nothing bound: %+v", v)
+	}
+	yes := c.put(t, "yes", "1", rollout.Admission, wasmAdmission("yes", "1", serve, ""))
+	no := c.put(t, "no", "1", rollout.Admission, wasmAdmission("no", "1", refuse, ""))
+	bad := c.put(t, "bad", "1", rollout.Admission, wasmAdmission("bad", "1", "unreachable", `,"fail":"closed"`))
+	bind := func(model string, verb rollout.Verb, stage rollout.Stage) {
+		r.await(c.change(t, rollout.Change{Kind: rollout.Admission, Model: model, Verb: verb, Stage: stage}))
+	}
+	bind("", rollout.VerbPromote, only("yes", yes))
+	bind("strict", rollout.VerbPromote, rollout.Stage{Parts: []rollout.Part{rollout.NewPart("yes", yes, 1), rollout.NewPart("no", no, 1)}})
+	if v := ask("m"); v.Action != admit.Serve || v.Priority != 9 {
+		t.Errorf("all models: %+v", v)
+	}
+	if v := ask("strict"); v.Action != admit.Reject || v.RetryAfter != 2*time.Second || v.Unavailable {
+		t.Errorf("a model of its own: %+v", v)
+	}
+	bind("", rollout.VerbShadow, only("no", no))
+	if v := ask("m"); v.Action != admit.Serve {
+		t.Errorf("with a shadow: %+v", v)
+	}
+	if n := r.count(measure.PolicyShadow, "no@1", "disagree"); n != 1 {
+		t.Errorf("%v disagree", n)
+	}
+	if n := r.count(measure.PolicyDecisions, "admission", "yes@1=1,no@1=1", "active"); n != 1 {
+		t.Errorf("%v decisions of the pair", n)
+	}
+	bind("", rollout.VerbPromote, only("bad", bad))
+	if v := ask("m"); v.Action != admit.Reject || !v.Unavailable {
+		t.Errorf("one that fails closed: %+v", v)
+	}
+	eventually(t, "it is quarantined", func() bool {
+		return ask("m").Action == admit.Serve && ask("m").Priority == 9
+	})
+}
+
+func TestAutoscaler(t *testing.T) {
+	c := newCluster()
+	r := newRig(t, c, live.Config{})
+	a := r.node.Autoscaler(&scale.Target{})
+	w := scale.Window{Now: time.Now(), Interval: time.Second, Pools: []scale.Pool{{Samples: []scale.Sample{{}}}}}
+	want := make([]scale.Want, 1)
+	a.Tick(&w, want)
+	if a.Mandate().Index != 0 || a.Name() != (&scale.Target{}).Name() {
+		t.Errorf("with nothing bound: %+v", a.Mandate())
+	}
+	const three = `i32.const 65536 i32.const 3 i32.store 0 i32.const 66560 i32.const 8 i32.store 0 i32.const 0`
+	d := c.put(t, "three", "1", rollout.Autoscaler, wasmOther("autoscaler", "three", "1", "ym_tick", "i32 -> i32", three, abi.PoolsRequestSize, []uint32{columnA, scores}, ""))
+	bad := c.put(t, "bad", "1", rollout.Autoscaler, wasmOther("autoscaler", "bad", "1", "ym_tick", "i32 -> i32", "unreachable", abi.PoolsRequestSize, []uint32{columnA, scores}, ""))
+	bind := func(stage rollout.Stage) uint64 {
+		index := c.change(t, rollout.Change{Kind: rollout.Autoscaler, Verb: rollout.VerbPromote, Stage: stage})
+		r.await(index)
+		return index
+	}
+	index := bind(only("three", d))
+	a.Tick(&w, want)
+	if want[0].Replicas != 3 || a.Name() != "three@1" || a.Mandate().Index != index {
+		t.Errorf("%+v by %+v", want[0], a.Mandate())
+	}
+	bind(only("bad", bad))
+	eventually(t, "the one before ticks again", func() bool {
+		a.Tick(&w, want)
+		if a.Name() == "bad@1" && !want[0].Keep {
+			t.Errorf("a policy that fails wants %+v", want[0])
+		}
+		return a.Name() == "three@1" && want[0].Replicas == 3
+	})
+}

@@ -8,7 +8,7 @@ func (a *app) policyCommand() *cobra.Command {
 	c := noun("policy", "Write policies in Wasm, try them, and bind them while traffic flows",
 		a.policyPush(), a.policyList(), a.policyShow(), a.policyDelete(), a.policyKeygen(),
 		a.policyShadow(), a.policyCanary(), a.policyPromote(), a.policyRollback(),
-		a.policyPin(), a.policyUnpin(), a.policyClear(), a.policyExplain(),
+		a.policyPin(), a.policyUnpin(), a.policyClear(), a.policyExplain(), a.policySimulate(),
 	)
 	c.Long = `A policy decides which worker serves a request (router), whether one is served
 (admission), how many workers a pool has (autoscaler), or learns from how requests

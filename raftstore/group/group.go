@@ -153,7 +153,9 @@ type Group[R any] struct {
 	base      atomic.Pointer[label] // what the state was last restored from
 	snapped   atomic.Uint64         // last entry of the newest snapshot
 	promise   promise               // set when the library starts
-	noted     atomic.Bool           // forcedIndexKey is set
+
+	overruling sync.Mutex  // around the end by overrule
+	noted      atomic.Bool // forcedIndexKey is set
 
 	passed atomic.Uint64 // no entry up to it is still to be applied
 	// membersIndex is the entry of the committed members: the library keeps the

@@ -73,6 +73,11 @@ func (g *Group[R]) overrule(req *raft.AppendEntriesRequest) error {
 	if !found {
 		return nil
 	}
+	g.overruling.Lock() // requests come over several connections
+	defer g.overruling.Unlock()
+	if fault := g.Fault(); fault != nil {
+		return fault
+	}
 	err := fmt.Errorf("%w: snapshot of entry %d, term %d; the leader of term %d has another entry there", ErrOverruled, base.index, base.term, req.Term)
 	g.trip("restore_overruled", errors.Join(err, g.discard(*base, err)))
 	return err

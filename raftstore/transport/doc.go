@@ -8,6 +8,9 @@
 // certificate, never by address. A port bounds what strangers and members can
 // take of it, and its Close ends every connection, stuck ones too.
 //
+// Entries go to a follower over a stream with a coding of its own; for everything
+// else, votes, heartbeats and snapshots, it is the library's.
+//
 // [Guard] wraps any transport of the Raft library. It lets a heartbeat bypass
 // the library's main loop only where that is safe, and it can be closed to
 // take a node with a sick disk out of elections.

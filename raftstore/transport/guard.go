@@ -54,9 +54,16 @@ type Guarded struct {
 // Guard wraps inner and owns it from now on. The caller must Close it.
 func Guard(inner Inner) *Guarded {
 	g := &Guarded{inner: inner, queue: make(chan raft.RPC), done: make(chan struct{})}
-	g.pump.Go(g.forward)
+	if d, ok := inner.(deliverer); ok {
+		d.Deliver(g.pass)
+	} else {
+		g.pump.Go(g.forward)
+	}
 	return g
 }
+
+// deliverer is an inner transport that saves a hop through its Consumer.
+type deliverer interface{ Deliver(to func(raft.RPC)) }
 
 // Watch names the node whose state decides about heartbeats. Until then all of
 // them queue.
@@ -87,15 +94,20 @@ func (g *Guarded) forward() {
 	for {
 		select {
 		case rpc := <-g.inner.Consumer():
-			if s := g.sieve.Load(); s != nil {
-				(*s)(rpc, g.enqueue)
-			} else {
-				g.enqueue(rpc)
-			}
+			g.pass(rpc)
 		case <-g.done:
 			return
 		}
 	}
+}
+
+// pass lets a request through to the library.
+func (g *Guarded) pass(rpc raft.RPC) {
+	if s := g.sieve.Load(); s != nil {
+		(*s)(rpc, g.enqueue)
+		return
+	}
+	g.enqueue(rpc)
 }
 
 func (g *Guarded) enqueue(rpc raft.RPC) {
@@ -155,6 +167,10 @@ func (g *Guarded) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddr
 	inner, err := g.inner.AppendEntriesPipeline(id, target)
 	if err != nil {
 		return nil, err
+	}
+	if s, ok := inner.(*stream); ok {
+		s.hold = g.hold
+		return s, nil
 	}
 	return newPipeline(inner, g.hold), nil
 }

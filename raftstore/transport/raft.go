@@ -77,6 +77,7 @@ type raftNet struct {
 	out       *raft.NetworkTransport
 
 	requests  chan raft.RPC
+	direct    atomic.Pointer[func(raft.RPC)] // where requests go instead, see Deliver
 	heartbeat atomic.Pointer[func(raft.RPC)]
 
 	mu   sync.Mutex
@@ -98,6 +99,10 @@ type keyState struct {
 }
 
 func (r *raftNet) Consumer() <-chan raft.RPC { return r.requests }
+
+// Deliver has requests given to to, which may block while the transport is open, and
+// not to the Consumer.
+func (r *raftNet) Deliver(to func(raft.RPC)) { r.direct.Store(&to) }
 
 func (r *raftNet) LocalAddr() raft.ServerAddress { return raft.ServerAddress(r.advertise) }
 
@@ -185,7 +190,11 @@ func (r *raftNet) TimeoutNow(id raft.ServerID, target raft.ServerAddress, args *
 }
 
 func (r *raftNet) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
-	return r.out.AppendEntriesPipeline(id, r.key(usePipeline, id, target))
+	conn, err := (&outStream{net: r}).dial(r.key(usePipeline, id, target), r.port.cfg.RPCTimeout)
+	if err != nil {
+		return nil, err
+	}
+	return openStream(conn, r.port.cfg.RPCTimeout)
 }
 
 func (r *raftNet) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
@@ -222,6 +231,14 @@ func (s *outStream) Addr() net.Addr { return s.net.port.Addr() }
 var errForgotten = errors.New("the peer was forgotten")
 
 func (s *outStream) Dial(key raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	c, err := s.dial(key, timeout)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (s *outStream) dial(key raft.ServerAddress, timeout time.Duration) (*outConn, error) {
 	use, rest, _ := strings.Cut(string(key), keySeparator)
 	id, addr, _ := strings.Cut(rest, keySeparator)
 	r := s.net

@@ -187,6 +187,17 @@ func TestImpostor(t *testing.T) {
 		"entries": func() error {
 			return n.AppendEntries("b", "", &raft.AppendEntriesRequest{RPCHeader: header("c"), Term: 7, PrevLogEntry: 1}, &raft.AppendEntriesResponse{})
 		},
+		"stream": func() error {
+			p, err := n.AppendEntriesPipeline("b", "")
+			if err != nil {
+				return err
+			}
+			defer p.Close() //nolint:errcheck // nothing is lost
+			if _, err := p.AppendEntries(&raft.AppendEntriesRequest{RPCHeader: header("c"), Term: 7, PrevLogEntry: 1, LeaderCommitIndex: 1}, &raft.AppendEntriesResponse{}); err != nil {
+				return err
+			}
+			return (<-p.Consumer()).Error()
+		},
 		"vote": func() error {
 			return n.RequestVote("b", "", &raft.RequestVoteRequest{RPCHeader: header("c")}, &raft.RequestVoteResponse{})
 		},
@@ -201,7 +212,7 @@ func TestImpostor(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if got := f.ports["b"].cfg.Registry.Counter(measure.PeerRefusals, "impostor").Value(); got != 5 {
+	if got := f.ports["b"].cfg.Registry.Counter(measure.PeerRefusals, "impostor").Value(); got != 6 {
 		t.Errorf("counted %v", got)
 	}
 	if err := f.vote("a", "b", 9); err != nil {

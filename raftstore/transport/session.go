@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -30,13 +31,26 @@ func (r *raftNet) accept() {
 	}
 }
 
+// serve finds out by the first byte what a connection is for.
 func (r *raftNet) serve(c *Conn) {
+	defer func() { _ = c.Close() }()
+	var first [1]byte
+	if _, err := io.ReadFull(c, first[:]); err != nil {
+		return
+	}
+	if first[0] == streamMagic {
+		r.serveStream(c)
+		return
+	}
+	r.serveLibrary(c, first[0])
+}
+
+func (r *raftNet) serveLibrary(c *Conn, first byte) {
 	s := &session{net: r, conn: c, given: make(chan net.Conn, 1), ended: make(chan struct{})}
-	s.given <- &inConn{Conn: c, session: s}
+	s.given <- &inConn{Conn: c, session: s, first: []byte{first}}
 	s.lib = newLibrary(s, 0, r.port.cfg.RPCTimeout)
 	s.lib.SetHeartbeatHandler(s.heartbeat)
 	defer func() { _ = s.lib.Close() }()
-	defer func() { _ = c.Close() }()
 	for {
 		select {
 		case rpc := <-s.lib.Consumer():
@@ -85,7 +99,7 @@ func (s *session) heartbeat(rpc raft.RPC) {
 		(*cb)(rpc)
 		return
 	}
-	s.hand(rpc)
+	s.net.hand(rpc)
 }
 
 // pass checks a request and hands it to the group.
@@ -98,13 +112,18 @@ func (s *session) pass(rpc raft.RPC) {
 		s.refuse(rpc, err)
 		return
 	}
-	s.hand(rpc)
+	s.net.hand(rpc)
 }
 
-func (s *session) hand(rpc raft.RPC) {
+// hand gives a request to the group.
+func (r *raftNet) hand(rpc raft.RPC) {
+	if to := r.direct.Load(); to != nil {
+		(*to)(rpc)
+		return
+	}
 	select {
-	case s.net.requests <- rpc:
-	case <-s.net.ctx.Done():
+	case r.requests <- rpc:
+	case <-r.ctx.Done():
 		refuse(rpc)
 	}
 }
@@ -128,7 +147,7 @@ func (s *session) snapshot(rpc raft.RPC, req *raft.InstallSnapshotRequest) {
 	if err := s.net.from(s.conn, rpc); err != nil {
 		s.refuse(inner, err)
 	} else {
-		s.hand(inner)
+		s.net.hand(inner)
 	}
 	var result raft.RPCResponse
 	select {
@@ -162,6 +181,16 @@ func snapshotTime(size int64) time.Duration {
 type inConn struct {
 	*Conn
 	session *session
+	first   []byte // was read already
+}
+
+func (c *inConn) Read(b []byte) (int, error) {
+	if len(c.first) > 0 && len(b) > 0 {
+		n := copy(b, c.first)
+		c.first = c.first[n:]
+		return n, nil
+	}
+	return c.Conn.Read(b)
 }
 
 func (c *inConn) Close() error {

@@ -331,7 +331,7 @@ func FuzzScan(f *testing.F) {
 	f.Add(head)
 	f.Add(append(head, frameEntry, 0, 0, 0, 255, 255, 255, 255, frameCommit, 0, 0, 0, 1, 2, 3, 4))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		entries, end, bad := scan(b)
+		entries, end, _, bad := scan(b)
 		if end > len(b) || bad > len(b) || entries > uint64(len(b)) {
 			t.Errorf("%d entries up to %d of %d, bad at %d", entries, end, len(b), bad)
 		}

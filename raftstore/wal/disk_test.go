@@ -80,6 +80,62 @@ func TestTornTail(t *testing.T) {
 	}
 }
 
+// A process that ends right after the append that filled a segment has not written
+// down that it is full. The log goes on all the same.
+func TestFullSegmentOfACrash(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	meta := filepath.Join(dir, metaName)
+	before, err := os.ReadFile(meta)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, first := uint64(0), segmentPath(t, dir)
+	var found []string
+	for len(found) < 2 {
+		last++
+		// A deletion waits until the segment is turned, if it is.
+		err := errors.Join(s.StoreLog(&raft.Log{Index: last, Term: 1, Data: make([]byte, 1<<20)}), s.DeleteRange(last+1, last+1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found, err = filepath.Glob(filepath.Join(dir, "*.wal")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found = slices.DeleteFunc(found, func(f string) bool { return f == first })
+	if err := errors.Join(s.Close(), os.Remove(found[0])); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(meta, before, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ro, err := OpenReadOnly(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends(t, ro, last)
+	if s, err = Open(dir, nil); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		last++
+		if err := s.StoreLog(&raft.Log{Index: last, Term: 2, Data: []byte("more")}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if s, err = Open(dir, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ends(t, s, last)
+}
+
 // A flipped bit anywhere is an error of the entry it is in, or has the log end
 // before it; no reader ever gets another entry than was stored.
 func TestFlippedBits(t *testing.T) {

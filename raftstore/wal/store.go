@@ -64,7 +64,7 @@ func openIn(dir string, meta *metadb.BoltMetaDB, log hclog.Logger, o options) (S
 	if err != nil {
 		return nil, err
 	}
-	if err := found.clear(); err != nil {
+	if err := found.prepare(meta, dir); err != nil {
 		return nil, err
 	}
 	w, err := openLog(func() (*raftwal.WAL, error) {

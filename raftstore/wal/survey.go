@@ -9,7 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
+	raftwal "github.com/hashicorp/raft-wal"
 	"github.com/hashicorp/raft-wal/metadb"
 	"github.com/hashicorp/raft-wal/segment"
 	"github.com/hashicorp/raft-wal/types"
@@ -30,7 +32,10 @@ type survey struct {
 	// Whatever is in the tail from end to its size was never acknowledged, or is
 	// damaged; torn is the first byte there that is not zero, 0 without any.
 	end, torn, size int64
-	short           bool // the tail has not that size yet
+	short           bool  // the tail has not that size yet
+	index           int64 // where the tail's index begins if it is full, else 0
+
+	state types.PersistentState // what the library has written down of the segments
 }
 
 // loadMeta opens the log's file of segments. One that is missing beside segments,
@@ -66,6 +71,7 @@ func loadMeta(meta *metadb.BoltMetaDB, dir, segments string, m *mark) (state typ
 // inspect checks the segments in dir against what is to be there. Where loss is
 // accepted, what is damaged at the end only ends the log earlier.
 func inspect(dir string, state types.PersistentState, m *mark, accept bool) (s survey, err error) {
+	s.state = state
 	for _, info := range state.Segments {
 		if !info.SealTime.IsZero() {
 			if err := checkSealed(dir, info); err != nil {
@@ -118,14 +124,14 @@ func (s *survey) readTail(dir string, info types.SegmentInfo, m *mark, accept bo
 		// It gets its size before anything is written into it.
 		return damage(path, "has %d bytes and needs %d", len(b), info.SizeLimit)
 	}
-	entries, end, bad := scan(b)
+	entries, end, index, bad := scan(b)
 	if bad > 0 && !accept {
 		return damage(path, "fails its checksum before byte %d, and more was written after it", bad)
 	}
 	if entries > 0 {
 		s.last = info.BaseIndex + entries - 1
 	}
-	s.tail, s.end, s.size = path, int64(end), max(int64(len(b)), int64(info.SizeLimit))
+	s.tail, s.end, s.index, s.size = path, int64(end), int64(index), max(int64(len(b)), int64(info.SizeLimit))
 	s.short = int64(len(b)) < s.size
 	if at := end + firstSet(b[end:]); at < len(b) {
 		s.torn = max(int64(at), 1)
@@ -147,17 +153,18 @@ const (
 )
 
 // scan reads a segment: how many entries are committed, where the last commit ends,
-// and, if a commit that was followed by others is not what was written, where that
-// is. The last commit may be: a crash tears it.
-func scan(b []byte) (entries uint64, end, bad int) {
-	seen, from, torn := uint64(0), 0, 0
+// where the index begins that is committed once the segment is full, and, if a
+// commit that was followed by others is not what was written, where that is. The
+// last commit may be: a crash tears it.
+func scan(b []byte) (entries uint64, end, index, bad int) {
+	seen, from, torn, listed := uint64(0), 0, 0, 0
 	for at := fileHead; at+frameHead <= len(b); {
 		kind, word := b[at], binary.LittleEndian.Uint32(b[at+4:])
 		if kind < frameEntry || kind > frameCommit {
 			break
 		}
 		if torn > 0 {
-			return entries, end, torn
+			return entries, end, index, torn
 		}
 		next := at + frameHead
 		switch kind {
@@ -165,10 +172,12 @@ func scan(b []byte) (entries uint64, end, bad int) {
 			next += (int(word) + frameHead - 1) / frameHead * frameHead
 			if kind == frameEntry {
 				seen++
+			} else {
+				listed = at + frameHead
 			}
 		case frameCommit:
 			if crc32.Checksum(b[from:at], castagnoli) == word {
-				entries, end = seen, next
+				entries, end, index = seen, next, listed
 			} else {
 				torn = at
 			}
@@ -176,7 +185,37 @@ func scan(b []byte) (entries uint64, end, bad int) {
 		}
 		at = next
 	}
-	return entries, end, 0
+	return entries, end, index, 0
+}
+
+// turn has the log go on in a new segment if the last one is full. The library
+// writes that down in its own time after the append that filled it; when the
+// process ends before, the library takes no more entries, ever.
+func (s *survey) turn(meta types.MetaStore) error {
+	if s.index == 0 {
+		return nil
+	}
+	now, state := time.Now(), s.state
+	full := &state.Segments[len(state.Segments)-1]
+	full.SealTime, full.MaxIndex, full.IndexStart = now, s.last, uint64(s.index)
+	state.Segments = append(state.Segments, types.SegmentInfo{
+		ID: state.NextSegmentID, BaseIndex: s.last + 1, MinIndex: s.last + 1, SizeLimit: segmentBytes, Codec: raftwal.CodecBinaryV1, CreateTime: now,
+	})
+	state.NextSegmentID++
+	return meta.CommitState(state)
+}
+
+// prepare repairs what a crash leaves in dir and the library does not. A segment
+// whose name is not on the disk yet is one of these: the library syncs names for
+// the process that creates them.
+func (s *survey) prepare(meta types.MetaStore, dir string) error {
+	if err := s.clear(); err != nil {
+		return err
+	}
+	if err := s.turn(meta); err != nil {
+		return err
+	}
+	return syncDir(dir)
 }
 
 // clear overwrites what is behind the end of the tail, so that it is not read as

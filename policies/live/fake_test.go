@@ -258,10 +258,15 @@ var _ io.Writer = (*lines)(nil)
 
 func newRig(t testing.TB, c *cluster, cfg live.Config) *rig {
 	t.Helper()
+	return newRigWith(t, c, cfg, nil)
+}
+
+func newRigWith(t testing.TB, c *cluster, cfg live.Config, warm func(context.Context, []byte) error) *rig {
+	t.Helper()
 	r := &rig{t: t, cluster: c, registry: &measure.Registry{}, log: &lines{}}
 	var err error
 	r.node, err = live.Start(t.Context(), cfg, live.Deps{
-		Cluster: c, Registry: r.registry, Clock: clock.Real{}, Log: slog.New(slog.NewTextHandler(r.log, nil)),
+		Cluster: c, Warm: warm, Registry: r.registry, Clock: clock.Real{}, Log: slog.New(slog.NewTextHandler(r.log, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 
 	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/experimental"
 
 	"github.com/yardmaster/yardmaster/policies/abi"
 )
@@ -38,6 +40,8 @@ type Options struct {
 	// loads in milliseconds. It must be this user's alone, since its files are machine
 	// code that is executed; it is made if it is not there. Empty is none.
 	Cache string
+	// Workers is how many threads compile a module; 0 is one.
+	Workers int
 	// Interpreter runs guests without compiling them, a hundred times slower: for
 	// comparison only.
 	Interpreter bool
@@ -49,7 +53,12 @@ type Host struct {
 	runtime  wazero.Runtime
 	cache    wazero.CompilationCache // nil without a directory
 	services Services
+	workers  int
+	open     atomic.Int64 // policies
 }
+
+// ErrOpen says that a host still has policies that were not closed.
+var ErrOpen = errors.New("policies are still open")
 
 // New starts a runtime. The caller closes it, after the policies. Errors wrap
 // [ErrCache] when the directory for compiled code cannot be used.
@@ -60,7 +69,7 @@ func New(ctx context.Context, services Services, o Options) (*Host, error) {
 	}
 	// Memory that grows in place keeps its address, so that columns are found once.
 	config = config.WithMemoryLimitPages(abi.MostPages).WithMemoryCapacityFromMax(true)
-	h := &Host{services: services}
+	h := &Host{services: services, workers: o.Workers}
 	if o.Cache != "" && !o.Interpreter {
 		cache, err := openCache(o.Cache)
 		if err != nil {
@@ -75,8 +84,12 @@ func New(ctx context.Context, services Services, o Options) (*Host, error) {
 	return h, nil
 }
 
-// Close frees the runtime and all that was compiled.
+// Close frees the runtime and all that was compiled. While a policy is open it does
+// nothing but return [ErrOpen]: a guest may be running.
 func (h *Host) Close(ctx context.Context) error {
+	if n := h.open.Load(); n > 0 {
+		return fmt.Errorf("host: %d %w", n, ErrOpen)
+	}
 	err := h.runtime.Close(ctx)
 	if h.cache != nil {
 		err = errors.Join(err, h.cache.Close(ctx))
@@ -116,7 +129,7 @@ var ErrCompile = errors.New("policy does not compile")
 // Compile compiles a module, or takes its code from the cache. Errors wrap
 // [ErrCompile].
 func (h *Host) Compile(ctx context.Context, m *Metered) (*Code, error) {
-	compiled, err := h.runtime.CompileModule(ctx, m.Wasm)
+	compiled, err := h.runtime.CompileModule(experimental.WithCompilationWorkers(ctx, h.workers), m.Wasm)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrCompile, m.Manifest.Name, err)
 	}
@@ -142,6 +155,7 @@ func (c *Code) StartWith(ctx context.Context, services Services, instances int, 
 	if err := p.fill(ctx, max(instances, 1)); err != nil {
 		return nil, err
 	}
+	c.host.open.Add(1)
 	return p, nil
 }
 

@@ -431,3 +431,56 @@ func TestColumnsStayWhenTheMemoryGrows(t *testing.T) {
 		}
 	}
 }
+
+// A host is not closed under guests that may be running.
+func TestHostsCloseAfterTheirPolicies(t *testing.T) {
+	h, err := host.New(t.Context(), &services{}, host.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := h.Load(t.Context(), router(simd), 2, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Close(t.Context()); !errors.Is(err, host.ErrOpen) {
+		t.Errorf("got %v", err)
+	}
+	in := p.Take()
+	if _, err := in.Score(16); err != nil {
+		t.Error(err)
+	}
+	p.Put(in)
+	for range 2 { // the second time is nothing
+		if err := p.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := h.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a thousand loads and closings leave behind is nothing.
+func TestReloadsLeaveNothing(t *testing.T) {
+	h := newHost(t, &services{})
+	reload := func(n int) {
+		for range n {
+			p, err := h.Load(t.Context(), router(simd), 2, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in := p.Take()
+			in.F32(0)[1] = 1
+			p.Put(in)
+			if err := p.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	reload(20)
+	before := resident()
+	reload(200)
+	if grown := resident() - before; grown > 1<<20 {
+		t.Errorf("200 reloads left %d KiB", grown>>10)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -128,23 +129,19 @@ func TestCollectionsDoNotWait(t *testing.T) {
 // underAttack runs f beside attacks and returns the longest stop in seconds.
 func underAttack(t *testing.T, p *host.Policy, f func()) float64 {
 	t.Helper()
-	end, done := make(chan struct{}), make(chan struct{})
+	var end atomic.Bool
+	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for {
-			select {
-			case <-end:
-				return
-			default:
-				strike(p)
-			}
+		for !end.Load() {
+			strike(p, end.Load)
 		}
 	}()
 	var s stops
 	s.longest()
 	f()
 	longest := s.longest()
-	close(end)
+	end.Store(true)
 	<-done
 	return longest
 }

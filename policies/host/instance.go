@@ -9,6 +9,7 @@ import (
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
 
 	"github.com/yardmaster/yardmaster/policies/abi"
 	"github.com/yardmaster/yardmaster/policies/meter"
@@ -58,7 +59,7 @@ type instanceKey struct{}
 func (p *Policy) instantiate(ctx context.Context) (*Instance, error) {
 	in := &Instance{policy: p}
 	in.ctx = context.WithValue(context.WithoutCancel(ctx), instanceKey{}, in)
-	guest, err := p.host.runtime.InstantiateModule(ctx, p.compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	guest, err := p.host.runtime.InstantiateModule(experimental.WithMemoryAllocator(ctx, memories{}), p.compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions())
 	if err != nil {
 		return nil, fmt.Errorf("host: instantiate %s: %w", p.manifest.Name, err)
 	}

@@ -144,6 +144,7 @@ func (p *Policy) Close(ctx context.Context) error {
 		close(p.broken)
 		p.mender.Wait()
 		p.broken = nil
+		p.host.open.Add(-1)
 	}
 	err := p.empty(ctx)
 	if p.release != nil {

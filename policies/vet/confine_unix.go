@@ -42,7 +42,7 @@ func confine(j job) error {
 			return fmt.Errorf("vet: limit %d: %w", l.what, err)
 		}
 	}
-	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, 10); err != nil {
+	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, 5); err != nil {
 		return fmt.Errorf("vet: priority: %w", err)
 	}
 	// Should the parent die and nobody kill it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -79,7 +80,7 @@ func (t *tester) instance(code *host.Code) (*host.Instance, error) {
 // compiled does the steps that run compiled code. It says whether all went well.
 func (t *tester) compiled() bool {
 	began := time.Now()
-	code, s, err := t.start(host.Options{Cache: t.job.Cache})
+	code, s, err := t.start(host.Options{Cache: t.job.Cache, Workers: runtime.GOMAXPROCS(0)})
 	if err != nil {
 		_ = t.report.refused(StepCompile, began, err)
 		return false

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/yardmaster/yardmaster/core/planner"
+	"github.com/yardmaster/yardmaster/core/rollout"
 	"github.com/yardmaster/yardmaster/core/unit"
 	"github.com/yardmaster/yardmaster/raftstore"
 	"github.com/yardmaster/yardmaster/raftstore/nemesis/history"
@@ -57,12 +59,23 @@ func (c *client) step(ctx context.Context, s *raftstore.Store) {
 	object := c.rng.IntN(objects)
 	generation := c.ops[object].Add(1) / perObject
 	name := fmt.Sprintf("%d-%d", object, generation)
-	if c.rng.IntN(3) == 0 {
+	switch n := c.rng.IntN(4); {
+	case n == 0:
 		c.quota(ctx, s, "t"+name)
-		return
+	case n == 1 && generation < mostBindings:
+		c.register(ctx, s, binding+name)
+	default:
+		c.register(ctx, s, "r"+name)
 	}
-	c.register(ctx, s, "r"+name)
 }
+
+const (
+	// binding is what the names of registers begin with that are bindings of
+	// policies: the policy that is bound is the value, the index the version.
+	binding = "b"
+	// mostBindings is how many each object may become: their number is bounded.
+	mostBindings = rollout.MaxBindings / objects
+)
 
 // known reports whether an error leaves no doubt that nothing was done.
 func known(err error) bool { return err != nil && !errors.Is(err, raftstore.ErrAmbiguous) }
@@ -88,7 +101,8 @@ func (c *client) register(ctx context.Context, s *raftstore.Store, key string) {
 		return
 	}
 	got := history.RegisterAnswer{Unknown: err != nil, Version: res.Version, Conflict: err == nil && res.Code == planner.Conflict}
-	if err == nil && res.Err() != nil && !got.Conflict {
+	nothing := op.Kind == history.Delete && res.Code == planner.UnknownPolicy // a binding that is not there
+	if err == nil && res.Err() != nil && !got.Conflict && !nothing {
 		c.yard.t.Errorf("%v of %s: %v", op, key, res.Err())
 		return
 	}
@@ -97,6 +111,9 @@ func (c *client) register(ctx context.Context, s *raftstore.Store, key string) {
 }
 
 func command(key string, op history.RegisterOp) planner.Command {
+	if strings.HasPrefix(key, binding) {
+		return bind(key, op)
+	}
 	switch op.Kind {
 	case history.Swap:
 		return planner.SetRegister{Key: key, Value: []byte(op.Value), IfVersion: &op.Want}
@@ -105,6 +122,32 @@ func command(key string, op history.RegisterOp) planner.Command {
 	case history.Read, history.Write:
 	}
 	return planner.SetRegister{Key: key, Value: []byte(op.Value)}
+}
+
+// bind writes to a binding as to a register.
+func bind(model string, op history.RegisterOp) planner.Command {
+	c := rollout.Change{Kind: rollout.Router, Model: model, Verb: rollout.VerbPromote, Stage: rollout.NativeStage(op.Value)}
+	switch op.Kind {
+	case history.Swap:
+		c.IfIndex = &op.Want
+	case history.Delete:
+		c.Verb, c.Stage = rollout.VerbClear, rollout.Stage{}
+	case history.Read, history.Write:
+	}
+	return planner.ChangeBinding{Change: c}
+}
+
+// valueOf is what a node's memory has of a register or binding.
+func valueOf(s *raftstore.Store, key string) history.RegisterAnswer {
+	if strings.HasPrefix(key, binding) {
+		b, ok := s.State().Rollout().Binding(rollout.Router, key)
+		if !ok {
+			return history.RegisterAnswer{}
+		}
+		return history.RegisterAnswer{Exists: true, Value: b.Active.Parts[0].Policy, Version: b.Index}
+	}
+	r, ok := s.State().Register(key)
+	return history.RegisterAnswer{Exists: ok, Value: string(r.Value), Version: r.Version}
 }
 
 func (c *client) note(key string, got history.RegisterAnswer) {
@@ -123,8 +166,7 @@ func (c *client) read(ctx context.Context, s *raftstore.Store, key string) {
 	if _, err := s.Read(ctx, raftstore.Linearizable()); err != nil {
 		return
 	}
-	r, ok := s.State().Register(key)
-	got := history.RegisterAnswer{Exists: ok, Value: string(r.Value), Version: r.Version}
+	got := valueOf(s, key)
 	c.note(key, got)
 	call.Register(key, history.RegisterOp{}, got)
 }
@@ -206,8 +248,7 @@ func (c *clients) readAll(ctx context.Context, list []*node) {
 			continue
 		}
 		for _, key := range c.log.Registers() {
-			r, ok := s.State().Register(key)
-			call.Register(key, history.RegisterOp{}, history.RegisterAnswer{Exists: ok, Value: string(r.Value), Version: r.Version})
+			call.Register(key, history.RegisterOp{}, valueOf(s, key))
 		}
 		for _, tenant := range c.log.Tenants() {
 			call.Quota(tenant, history.QuotaOp{Kind: history.ReadQuota}, quotaOf(s, tenant))

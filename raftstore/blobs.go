@@ -46,8 +46,9 @@ const (
 	// behind may still want it.
 	blobGrace  = time.Hour
 	sweepEvery = 5 * time.Minute
-	// keepTime is how long a round of asking everybody for one blob may take.
-	keepTime = time.Minute
+	// holdTime is how long a blob may take: to be put, to be held by a voter, to be
+	// had from anybody.
+	holdTime = time.Minute
 )
 
 // blobs is a node's part in holding policies' bytes.
@@ -126,9 +127,9 @@ func (s *Store) PutBlob(ctx context.Context, data []byte) (rollout.Digest, error
 	return d, s.spread(ctx, g, d, data)
 }
 
-// within is ctx that ends with the store, too, and after d at the latest.
-func (s *Store) within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(ctx, d)
+// within is ctx that ends with the store, too, and after holdTime at the latest.
+func (s *Store) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, holdTime)
 	stop := context.AfterFunc(s.ctx, cancel)
 	return ctx, func() { stop(); cancel() }
 }
@@ -141,7 +142,7 @@ type held struct {
 
 // spread has every voter hold the blob, and returns when a quorum does.
 func (s *Store) spread(ctx context.Context, g *groups, d rollout.Digest, data []byte) error {
-	ctx, cancel := s.within(ctx, longestCall)
+	ctx, cancel := s.within(ctx)
 	s.blobs.lend(d, data)
 	defer s.blobs.takeBack(d)
 	var all sync.WaitGroup
@@ -238,7 +239,7 @@ func (v service) HoldBlob(ctx context.Context, req *peer.HoldBlobRequest) (*peer
 	default:
 		return nil, status.Errorf(codes.ResourceExhausted, "%s takes in %d policies already", s.cfg.NodeID, maxHolds)
 	}
-	ctx, cancel := s.within(ctx, longestCall)
+	ctx, cancel := s.within(ctx)
 	defer cancel()
 	if _, err := s.blobs.shelf.Get(ctx, d); err == nil {
 		s.blobs.shelf.Touch(d)

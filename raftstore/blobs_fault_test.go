@@ -56,7 +56,7 @@ func TestLiarsAreNotBelieved(t *testing.T) {
 	nodes := y.voters(3, nil)
 	y.level(nodes...)
 	data := module(700<<10, 11)
-	d := push(t, nodes[0], data, "a", "1")
+	d := push(t, nodes[0], data, "a")
 	for _, n := range nodes {
 		y.has(n, data)
 		y.knows(n, d)
@@ -104,7 +104,7 @@ func TestHungNodeHoldsUpNobody(t *testing.T) {
 	}
 	data := module(1<<20, 12)
 	start := time.Now()
-	d := push(t, others[0], data, "a", "1")
+	d := push(t, others[0], data, "a")
 	t.Logf("1 MiB at two of three in %v", time.Since(start))
 	if _, err := hung.Blob(within(t, time.Second), d); !errors.Is(err, ErrNoBlob) {
 		t.Errorf("on the hung node: %v", err)
@@ -129,7 +129,7 @@ func TestPusherDiesInTheMiddle(t *testing.T) {
 	var pushing sync.WaitGroup
 	pushing.Go(func() {
 		// Fault and close are seen by PutBlob as the end.
-		if _, err := nodes[2].Store.PutBlob(context.Background(), data); err == nil {
+		if _, err := nodes[2].PutBlob(context.Background(), data); err == nil {
 			t.Error("put by a node that died")
 		}
 	})
@@ -144,7 +144,7 @@ func TestPusherDiesInTheMiddle(t *testing.T) {
 			t.Errorf("%s has what never arrived", n.cfg.NodeID)
 		}
 	}
-	push(t, nodes[0], data, "a", "1")
+	push(t, nodes[0], data, "a")
 	y.has(nodes[1], data)
 	nodes[2].mustStart("")
 	y.ready(nodes[2])
@@ -159,7 +159,7 @@ func TestServerDiesInTheMiddle(t *testing.T) {
 	nodes := y.voters(3, nil)
 	y.level(nodes...)
 	data := module(2<<20, 14)
-	d := push(t, nodes[0], data, "a", "1")
+	d := push(t, nodes[0], data, "a")
 	for _, n := range nodes {
 		y.has(n, data)
 		y.knows(n, d)
@@ -217,9 +217,9 @@ func TestSnapshotCarriesPolicies(t *testing.T) {
 	y := newYard(t)
 	nodes := y.voters(1, nil)
 	y.level(nodes...)
-	data, lost := module(3<<20, 17), module(1000, 18)
-	push(t, nodes[0], data, "a", "1")
-	gone := push(t, nodes[0], lost, "b", "1")
+	data, lost := module(600<<10, 17), module(1000, 18)
+	push(t, nodes[0], data, "a")
+	gone := push(t, nodes[0], lost, "b")
 	nodes[0].lose(t, gone)
 	var saved bytes.Buffer
 	a, err := nodes[0].SaveSnapshot(within(t, 30*time.Second), &saved)
@@ -230,7 +230,7 @@ func TestSnapshotCarriesPolicies(t *testing.T) {
 	if err != nil || !cmp.Equal(seen, a) {
 		t.Errorf("inspected %+v, %v; saved %+v", seen, err, a)
 	}
-	for at := 0; at < saved.Len(); at += 100_003 { // a bit anywhere, a policy's among them
+	for at := 0; at < saved.Len(); at += 20_003 { // a bit anywhere, a policy's among them
 		bad := bytes.Clone(saved.Bytes())
 		bad[at] ^= 1
 		if _, err := InspectSnapshot(bytes.NewReader(bad)); err == nil {

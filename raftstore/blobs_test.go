@@ -26,21 +26,21 @@ func module(size int, seed uint64) []byte {
 	return data
 }
 
-func versionOf(data []byte, policy, release string) rollout.Version {
+func versionOf(data []byte, policy string) rollout.Version {
 	return rollout.Version{
-		Policy: policy, Release: release, Kind: rollout.Router, Digest: rollout.DigestOf(data), Size: int64(len(data)), Report: "{}",
+		Policy: policy, Release: "1", Kind: rollout.Router, Digest: rollout.DigestOf(data), Size: int64(len(data)), Report: "{}",
 	}
 }
 
 // push puts a policy's bytes and makes the version known.
-func push(t *testing.T, n *node, data []byte, policy, release string) rollout.Digest {
+func push(t *testing.T, n *node, data []byte, policy string) rollout.Digest {
 	t.Helper()
 	ctx := within(t, 30*time.Second)
 	d, err := n.PutBlob(ctx, data)
 	if err != nil {
 		t.Fatalf("%s: PutBlob: %v", n.cfg.NodeID, err)
 	}
-	res, err := n.Propose(ctx, planner.PutPolicy{Version: versionOf(data, policy, release)})
+	res, err := n.Propose(ctx, planner.PutPolicy{Version: versionOf(data, policy)})
 	if err != nil || res.Err() != nil {
 		t.Fatalf("%s: PutPolicy: %+v, %v", n.cfg.NodeID, res, err)
 	}
@@ -82,11 +82,11 @@ func TestPolicyReachesEveryNode(t *testing.T) {
 	y.ready(gw)
 	y.level(append(nodes, gw)...)
 
-	small, large := module(4000, 1), module(3<<20+17, 2)
-	push(t, nodes[1], small, "a", "1")
+	small, large := module(4000, 1), module(1<<20+17, 2)
+	push(t, nodes[1], small, "a")
 	start := time.Now()
-	d := push(t, gw, large, "b", "1") // the gateway keeps it in memory
-	t.Logf("3 MiB pushed at a gateway in %v", time.Since(start))
+	d := push(t, gw, large, "b") // the gateway keeps it in memory
+	t.Logf("1 MiB pushed at a gateway in %v", time.Since(start))
 	for _, n := range append(nodes, gw) {
 		y.has(n, small)
 		y.has(n, large)
@@ -151,7 +151,7 @@ func TestPutNeedsAQuorum(t *testing.T) {
 	nodes[1].mustStart("")
 	nodes[2].mustStart("")
 	y.ready(nodes...)
-	push(t, nodes[0], data, "a", "1")
+	push(t, nodes[0], data, "a")
 	y.has(nodes[2], data)
 }
 
@@ -171,7 +171,7 @@ func TestPolicyAlone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if res, err := s.Propose(t.Context(), planner.PutPolicy{Version: versionOf(data, "a", "1")}); err != nil || res.Err() != nil {
+		if res, err := s.Propose(t.Context(), planner.PutPolicy{Version: versionOf(data, "a")}); err != nil || res.Err() != nil {
 			t.Fatal(res, err)
 		}
 		select {
@@ -220,7 +220,7 @@ func TestPoliciesWaitForTheLevel(t *testing.T) {
 		t.Error(err)
 	}
 	data := []byte("x")
-	if _, err := s.Propose(t.Context(), planner.PutPolicy{Version: versionOf(data, "a", "1")}); !errors.Is(err, planner.ErrLevel) {
+	if _, err := s.Propose(t.Context(), planner.PutPolicy{Version: versionOf(data, "a")}); !errors.Is(err, planner.ErrLevel) {
 		t.Error(err)
 	}
 }

@@ -21,7 +21,7 @@ import (
 // it lacks them, from any other that has them, until ctx ends. Do not modify them.
 // Errors wrap ErrNoBlob, ErrClosed or ctx's.
 func (s *Store) Blob(ctx context.Context, d rollout.Digest) ([]byte, error) {
-	ctx, cancel := s.within(ctx, longestCall)
+	ctx, cancel := s.within(ctx)
 	defer cancel()
 	var why error // of the last round that came to its end
 	for pause := firstAsk; ; pause = min(2*pause, longestAsk) {
@@ -236,7 +236,7 @@ func (s *Store) fetchMissing(table *rollout.Table, checked, told map[rollout.Dig
 		if s.blobs.shelf.Has(v.Digest) && checked[v.Digest] || s.ctx.Err() != nil {
 			continue
 		}
-		ctx, cancel := s.within(s.ctx, keepTime)
+		ctx, cancel := s.within(s.ctx)
 		_, err := s.blobOnce(ctx, v.Digest)
 		cancel()
 		if checked[v.Digest] = err == nil; err == nil {

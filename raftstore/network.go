@@ -78,7 +78,11 @@ func (s *Store) nameOurselves(ctx context.Context, method string, req, reply any
 // knowCaller refuses nodes of other clusters. Hello and Found are for those who
 // are in none yet, and judge for themselves.
 func (s *Store) knowCaller(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	ctx, cancel := context.WithTimeout(ctx, longestCall) // whatever the caller bears with
+	bound := longestCall // whatever the caller bears with
+	if info.FullMethod == peer.Peer_HoldBlob_FullMethodName {
+		bound = holdTime // megabytes come in meanwhile
+	}
+	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	switch info.FullMethod {
 	case peer.Peer_Hello_FullMethodName, peer.Peer_Found_FullMethodName:

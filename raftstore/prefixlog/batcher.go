@@ -27,10 +27,11 @@ var ErrClosed = errors.New("prefix log: batcher is closed")
 // Config says how a batcher works. Submit is required, zeros mean the defaults.
 type Config struct {
 	Submit Submit
-	// MaxBytes is when an entry is full, 16 KiB. A frame that is larger goes alone.
+	// MaxBytes is when an entry is full, 32 KiB. A frame that is larger goes alone.
 	MaxBytes int
-	// MaxWait is the longest that a frame waits for others, 5 ms, while as many
-	// entries as InFlight, 4, are not under way already.
+	// MaxWait is the time from one entry to the next that is not full, 10 ms, and so
+	// the longest that a frame waits for others, while as many entries as InFlight, 4,
+	// are not under way already. A frame that comes after a pause goes at once.
 	MaxWait  time.Duration
 	InFlight int
 	// Queue is how many frames wait before others wait to be let in, 8,192.
@@ -40,8 +41,8 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.MaxBytes = min(cmp.Or(max(c.MaxBytes, 0), 16<<10), MaxEntry/2)
-	c.MaxWait = cmp.Or(max(c.MaxWait, 0), 5*time.Millisecond)
+	c.MaxBytes = min(cmp.Or(max(c.MaxBytes, 0), 32<<10), MaxEntry/2)
+	c.MaxWait = cmp.Or(max(c.MaxWait, 0), 10*time.Millisecond)
 	c.InFlight = cmp.Or(max(c.InFlight, 0), 4)
 	c.Queue = cmp.Or(max(c.Queue, 0), 8192)
 	c.Timeout = cmp.Or(max(c.Timeout, 0), 5*time.Second)
@@ -59,6 +60,7 @@ type Batcher struct {
 	open     *batch   // takes frames
 	full     []*batch // wait to be sent, oldest first
 	inFlight int
+	sent     time.Time // when the last one was
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -69,7 +71,6 @@ type Batcher struct {
 type batch struct {
 	entry  []byte
 	frames int
-	since  time.Time // its first frame came
 
 	done     chan struct{}
 	outcomes []prefix.Outcome // by frame, once done is closed
@@ -138,7 +139,7 @@ func (b *Batcher) add(frame []byte) (to *batch, at int, err error) {
 		b.seal()
 	}
 	if b.open == nil {
-		b.open = &batch{entry: newEntry(b.cfg.MaxBytes), since: time.Now(), done: make(chan struct{})}
+		b.open = &batch{entry: newEntry(b.cfg.MaxBytes), done: make(chan struct{})}
 		b.wake()
 	}
 	to = b.open
@@ -201,12 +202,13 @@ func (b *Batcher) take(now time.Time) (*batch, time.Duration) {
 	case b.open == nil:
 		return nil, long
 	default:
-		if left := b.cfg.MaxWait - now.Sub(b.open.since); b.inFlight > 0 && left > 0 {
+		if left := b.cfg.MaxWait - now.Sub(b.sent); left > 0 {
 			return nil, left
 		}
 		next, b.open = b.open, nil
 	}
 	b.inFlight++
+	b.sent = now
 	return next, 0
 }
 

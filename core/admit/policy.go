@@ -92,12 +92,19 @@ type Policy interface {
 	Admit(*Ask) Verdict
 }
 
+// Idler is a [Policy] that may have nothing to decide. Then it need not be asked, and
+// requests are served in the order of their classes.
+type Idler interface{ Idle(model uint64) bool }
+
 // Open admits everything; the gate, the queue and the workers' own limits are all
 // that bounds it. The default policy.
 type Open struct{}
 
 // Name is "open".
 func (Open) Name() string { return "open" }
+
+// Idle implements [Idler].
+func (Open) Idle(uint64) bool { return true }
 
 // Admit serves, in the order of classes.
 func (Open) Admit(a *Ask) Verdict { return Verdict{Priority: priority(a.Class)} }

@@ -76,6 +76,9 @@ type Config struct {
 	// KeepUsage leaves stream_options alone. By default streams are made to
 	// report usage, for metrics; clients that did not ask do not see it.
 	KeepUsage bool
+	// Degraded is the most tokens that a request gets which admission wants to be
+	// served with less; default 256.
+	Degraded unit.Tokens
 	// Seed makes ties and transfer ids reproducible; 0 draws one.
 	Seed uint64
 }
@@ -126,6 +129,9 @@ func (c Config) withDefaults() Config {
 	}
 	duration(&c.Eject.First, 200*time.Millisecond)
 	duration(&c.Eject.Longest, max(5*time.Second, c.Eject.First))
+	if c.Degraded <= 0 {
+		c.Degraded = 256
+	}
 	if c.Attempts == 0 {
 		c.Attempts = 3
 	}
@@ -158,6 +164,11 @@ type Deps struct {
 	// Adapter finds the adapter for an engine by Worker.Engine; nil for an
 	// unknown one.
 	Adapter func(engine string) engine.Adapter
+	// Admission decides whether requests are served, and how urgent they are; nil
+	// serves all, in the order of their classes.
+	Admission admit.Policy
+	// Quota spends tenants' quotas; nil knows none.
+	Quota *admit.Spender
 	// Observe is told what became of each request that was placed; nil for nobody. It
 	// is called on the request's way and must not wait.
 	Observe  func(Observation)

@@ -27,7 +27,7 @@ func (l *Life) describe(q *route.Query, now time.Time) {
 		// The same word of another tenant is another conversation.
 		q.Session = scramble(l.req.Session^q.Tenant) | 1
 	}
-	q.Class, q.First, q.Between = l.req.Class, l.req.Wishes.First, l.req.Wishes.Between
+	q.Class, q.First, q.Between = uint32(l.req.Class), l.req.Wishes.First, l.req.Wishes.Between
 	q.Output, q.Waited = l.model.outputs.expected(l.req.MaxTokens), elapsed(l.accepted, now)
 }
 

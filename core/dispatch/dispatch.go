@@ -26,6 +26,7 @@ import (
 type Dispatcher struct {
 	cfg      Config
 	deps     Deps
+	tenants  *admit.Tenants
 	gate     *admit.Gate
 	lobby    *admit.Lobby
 	nameless *admit.Line // of requests whose model is not known yet
@@ -73,6 +74,7 @@ func New(c Config, deps Deps) (*Dispatcher, error) {
 		lobby:     admit.NewLobby(deps.Clock, c.MaxWaiting),
 		budget:    admit.NewBudget(max(c.RetryShare, 0)),
 		gate:      admit.New(c.Admit),
+		tenants:   admit.NewTenants(),
 		table:     load.NewTable(deps.Registry),
 		inFlight:  deps.Registry.Gauge(measure.RequestsInFlight),
 		decision:  deps.Registry.Histogram(measure.DecisionSeconds),
@@ -109,7 +111,7 @@ type Request struct {
 	// nothing.
 	Session uint64
 	Tenant  string // whose request it is, by configuration; empty without tenants
-	Class   uint32 // priority, 0 the least urgent
+	Class   admit.Class
 	Wishes  Wishes
 }
 
@@ -130,6 +132,7 @@ type Life struct {
 	identity identity
 	// remembered is the place of the explanation in Dispatcher.memory.
 	remembered uint64
+	standing   standing
 	placement  *Placement
 	placements int // so far
 	basis      basis
@@ -214,10 +217,14 @@ func (l *Life) serve(ctx context.Context) error {
 	if err := l.meet(ctx); err != nil {
 		return err
 	}
+	l.model.arrivals.Inc()
 	if !d.cfg.KeepUsage {
 		l.req.CountUsage()
 	}
 	l.together = together(l.req)
+	if err := l.admit(ctx); err != nil {
+		return err
+	}
 	d.budget.Request()
 	for {
 		p, err := l.seat(ctx)
@@ -280,6 +287,7 @@ func (l *Life) settle(err error) Outcome {
 		l.observe()
 	}
 	requests.Of(l.route, o.Name).Inc()
+	l.depart()
 	if l.d.deps.Observe != nil && l.placement != nil {
 		l.d.deps.Observe(l.observation(&o))
 	}

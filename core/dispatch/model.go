@@ -37,6 +37,7 @@ type model struct {
 	prompt, cached    measure.Counter
 	output, failovers measure.Counter
 	migrations        measure.Counter
+	arrivals          measure.Counter
 	requests          *measure.Counters // by route and outcome
 	paths             *measure.Counters // by path and reason
 	line              *admit.Line
@@ -48,6 +49,7 @@ func (d *Dispatcher) newModel(name string) *model {
 	return &model{
 		line:       d.lobby.NewLine(func(n int) { waiting.Set(float64(n)) }),
 		migrations: r.Counter(measure.Migrations, name),
+		arrivals:   r.Counter(measure.Arrivals, name),
 		name:       name,
 		ttft: [2]measure.Histogram{
 			r.Histogram(measure.TTFT, name, route.Aggregated.String()),

@@ -92,13 +92,13 @@ func (l *Life) unknown() error {
 // seat places the request. While no worker can take it, it waits in its model's
 // line, behind those who came before.
 func (l *Life) seat(ctx context.Context) (*placed, error) {
-	if l.model.line.Len() == 0 {
+	if l.model.line.Len() == 0 && !l.standing.queues {
 		p, err := l.place(ctx)
 		if !l.mayWait(err) {
 			return p, err
 		}
 	}
-	spot, err := l.model.line.Join(0, nil)
+	spot, err := l.model.line.Join(l.standing.priority, l.standing.visit)
 	if err != nil {
 		return nil, l.turnedAway(err)
 	}

@@ -18,6 +18,9 @@ var (
 	// Requests counts finished requests by outcome: ok, client_error, saturated,
 	// no_capacity, upstream, timeout, canceled, internal.
 	Requests = Desc{Name: "yardmaster_requests_total", Type: CounterType, Labels: []string{"model", "route", "outcome"}, MaxSeries: named, Help: "Finished requests by outcome."}
+	// Arrivals counts requests as they come, those that will wait or be refused among
+	// them.
+	Arrivals = Desc{Name: "yardmaster_request_arrivals_total", Type: CounterType, Labels: []string{"model"}, MaxSeries: named, Help: "Requests for a model that is known, as they come."}
 	// RequestsInFlight is requests accepted and not finished. It returns to zero.
 	RequestsInFlight = Desc{Name: "yardmaster_requests_in_flight", Type: GaugeType, Help: "Requests accepted and not yet finished."}
 	// TTFT is accept to first token, queue included.
@@ -48,6 +51,9 @@ var (
 	Waiting = Desc{Name: "yardmaster_queue_depth", Type: GaugeType, Labels: []string{"model"}, MaxSeries: named, Help: "Requests that wait for a worker."}
 	// RetriesRefused counts failovers that the retry budget did not allow.
 	RetriesRefused = Desc{Name: "yardmaster_retries_refused_total", Type: CounterType, Help: "Failovers that the retry budget did not allow."}
+	// Admissions counts requests that admission did not simply serve: action is queue,
+	// reject, degrade, or credit where a quota's ledger could not be reached.
+	Admissions = Desc{Name: "yardmaster_admissions_total", Type: CounterType, Labels: []string{"action", "reason"}, MaxSeries: named, Help: "Requests that admission queued, rejected, shortened, or let in on credit, by reason."}
 	// Ejections counts workers left out, by reason: connect, stale_epoch,
 	// no_progress.
 	Ejections = Desc{Name: "yardmaster_worker_ejections_total", Type: CounterType, Labels: []string{"worker", "reason"}, MaxSeries: named, Help: "Workers taken out of routing by this gateway."}

@@ -219,6 +219,9 @@ func (r *Registry) Snapshot() []Family {
 	return out
 }
 
+// Read copies one family. It has no series before somebody asks for one.
+func (r *Registry) Read(d Desc) Family { return r.family(d).snapshot() }
+
 func (f *family) snapshot() Family {
 	f.mu.RLock()
 	defer f.mu.RUnlock()

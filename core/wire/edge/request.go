@@ -246,7 +246,7 @@ func (r *Request) Continuation(ids []uint32) []byte {
 }
 
 // CountUsage makes the engine report the usage of a stream whose client did not
-// ask for it. The Watch marks the event that results, to be left out.
+// ask for it; it comes before Shorten. The Watch marks the event that results, to be left out.
 func (r *Request) CountUsage() {
 	if !r.Stream || r.WantsUsage || r.AddedUsage {
 		return
@@ -275,6 +275,31 @@ func (r *Request) CountUsage() {
 	}
 	inside := r.options.from + 1
 	r.splice(span{inside, inside}, option+comma)
+}
+
+// Shorten has the engine generate at most n tokens, unless the client asked for fewer.
+func (r *Request) Shorten(n unit.Tokens) {
+	if r.MaxTokens > 0 && r.MaxTokens <= n {
+		return
+	}
+	var limits []span
+	gjson.Parse(text(r.Body)).ForEach(func(key, value gjson.Result) bool {
+		if (key.Str == ownedNames[fieldMaxTokens] || key.Str == ownedNames[fieldMaxCompletion]) && (value.Type != gjson.Number || value.Num > float64(n)) {
+			limits = append(limits, spanOf(value))
+		}
+		return true
+	})
+	number := strconv.FormatInt(int64(n), 10)
+	for _, s := range slices.Backward(limits) { // what is before stays in its place
+		// Blanks keep what follows in its place, too.
+		r.splice(s, number+strings.Repeat(" ", max(s.to-s.from-len(number), 0)))
+	}
+	if r.MaxTokens == 0 && len(limits) == 0 {
+		open := strings.IndexByte(text(r.Body), '{') + 1
+		r.splice(span{open, open}, `"max_tokens":`+number+",") // a model field follows
+	}
+	r.MaxTokens = n
+	r.options = span{} // it may have moved
 }
 
 // splice replaces a part of the body by something longer or as long: in place

@@ -93,6 +93,31 @@ func TestCountUsage(t *testing.T) {
 	}
 }
 
+func TestShorten(t *testing.T) {
+	tests := []struct{ in, want string }{
+		{`{"model":"m"}`, `{"max_tokens":64,"model":"m"}`},
+		{`{"model":"m","max_tokens":64}`, `{"model":"m","max_tokens":64}`},
+		{`{"model":"m","max_tokens":5}`, `{"model":"m","max_tokens":5}`},
+		{`{"model":"m","max_tokens":5000,"x":1}`, `{"model":"m","max_tokens":64  ,"x":1}`},
+		{`{"max_tokens":null,"model":"m"}`, `{"max_tokens":64  ,"model":"m"}`},
+		{`{"model":"m","max_tokens":9,"max_completion_tokens":900}`, `{"model":"m","max_tokens":9,"max_completion_tokens":64 }`},
+		{`{"max_completion_tokens":1e9,"model":"m","max_tokens":100}`, `{"max_completion_tokens":64 ,"model":"m","max_tokens":64 }`},
+		{`{"model":"m","stream":true}`, `{"max_tokens":64,"stream_options":{"include_usage":true},"model":"m","stream":true}`},
+	}
+	for _, tt := range tests {
+		r, err := Parse([]byte(tt.in), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.CountUsage()
+		r.Shorten(64)
+		r.Shorten(100)
+		if string(r.Body) != tt.want || r.MaxTokens > 64 || r.MaxTokens == 0 {
+			t.Errorf("%s became %s (%d), want %s", tt.in, r.Body, r.MaxTokens, tt.want)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		`{"model":"m","stream":true,"stream_options":{"include_usage":false,"x":[1,{"y":"]"}]},"kv_transfer_params":{"a":"}"},"z":1e400}`,

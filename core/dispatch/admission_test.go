@@ -1,0 +1,182 @@
+package dispatch
+
+import (
+	"context"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/yardmaster/yardmaster/core/admit"
+	"github.com/yardmaster/yardmaster/core/clock"
+	"github.com/yardmaster/yardmaster/core/engine"
+	"github.com/yardmaster/yardmaster/core/errs"
+	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/unit"
+	"github.com/yardmaster/yardmaster/core/wire/edge"
+)
+
+// bouncer is an admission policy that answers by what a test says.
+type bouncer struct {
+	verdict func(*admit.Ask) admit.Verdict
+	mu      sync.Mutex
+	asked   []admit.Ask
+}
+
+func (*bouncer) Name() string { return "bouncer" }
+
+func (b *bouncer) Admit(a *admit.Ask) admit.Verdict {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asked = append(b.asked, *a)
+	return b.verdict(a)
+}
+
+// serveAs serves a request of a tenant.
+func (y *yard) serveAs(ctx context.Context, tenant string, class admit.Class, body string) Outcome {
+	req, err := edge.Parse([]byte(body), 0)
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	life, err := y.d.Accept("test")
+	if err != nil {
+		return Outcome{Err: errs.As(err)}
+	}
+	defer life.Close()
+	return life.Serve(ctx, &Request{Request: req, ID: "id-" + tenant, Path: "/p", Tenant: tenant, Class: class}, &sink{})
+}
+
+func TestVerdicts(t *testing.T) {
+	tests := []struct {
+		name    string
+		verdict admit.Verdict
+		kind    errs.Kind // Internal: it is served
+		code    string
+		body    string // what the engine is asked has it
+	}{
+		{"serve", admit.Verdict{}, errs.Internal, "", `"prompt":"hello"`},
+		{"queue", admit.Verdict{Action: admit.Queue, Priority: 9}, errs.Internal, "", `"prompt":"hello"`},
+		{"degrade", admit.Verdict{Action: admit.Degrade}, errs.Internal, "", `"max_tokens":256,`},
+		{"reject", admit.Verdict{Action: admit.Reject, RetryAfter: 3 * time.Second, Reason: "slo_ttft"}, errs.Saturated, "slo_ttft", ""},
+		{"reject without a word", admit.Verdict{Action: admit.Reject}, errs.Saturated, "admission", ""},
+		{"no capacity", admit.Verdict{Action: admit.Reject, Unavailable: true}, errs.NoCapacity, "admission", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			y := newYard(t, Config{}, fleet.Worker{ID: "w"})
+			b := &bouncer{verdict: func(*admit.Ask) admit.Verdict { return tt.verdict }}
+			y.d.deps.Admission = b
+			var sent string
+			y.play = func(_ fleet.WorkerID, c *engine.Call) script {
+				sent = string(c.Body)
+				return good()
+			}
+			o := y.serveAs(t.Context(), "acme", admit.Critical, shortStream)
+			if tt.kind == errs.Internal {
+				if o.Name != "ok" || !strings.Contains(sent, tt.body) {
+					t.Errorf("%s: %v; sent %s", o.Name, o.Err, sent)
+				}
+			} else if o.Err == nil || o.Err.Kind != tt.kind || o.Err.Code != tt.code || o.Err.RetryAfter != tt.verdict.RetryAfter || sent != "" {
+				t.Errorf("%+v; sent %q", o.Err, sent)
+			}
+			a := b.asked[0]
+			if a.Tenant == 0 || a.Model == 0 || a.Seed == 0 || a.Class != admit.Critical || a.Prompt == 0 || a.Output != -1 || a.Workers != 1 ||
+				a.TenantRunning != 0 || a.LeastService != 0 || !math.IsNaN(a.TenantTokens) || !math.IsNaN(a.KVUsage) {
+				t.Errorf("asked %+v", a)
+			}
+			y.balanced()
+		})
+	}
+}
+
+// Service is what engines report, and is seen by the tenant's next request.
+func TestServiceOfTenants(t *testing.T) {
+	y := newYard(t, Config{}, fleet.Worker{ID: "w"})
+	b := &bouncer{verdict: func(*admit.Ask) admit.Verdict { return admit.Verdict{} }}
+	y.d.deps.Admission = b
+	for range 2 {
+		y.serveAs(t.Context(), "acme", admit.Standard, shortStream)
+	}
+	if got := b.asked[1].TenantService; got != 10+2*3 {
+		t.Errorf("service %v after 10 prompt tokens and 3 of output", got)
+	}
+}
+
+// While all workers are busy the urgent come first, whoever came before.
+func TestUrgentRequestsComeFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		y := newYard(t, waits(), fleet.Worker{ID: "w", Capacity: fleet.Capacity{MaxRunning: 1}})
+		y.play = func(fleet.WorkerID, *engine.Call) script {
+			s := good()
+			s.body[1] = part{text: evHi, after: time.Second}
+			return s
+		}
+		var mu sync.Mutex
+		var order []admit.Class
+		var wg sync.WaitGroup
+		for _, class := range []admit.Class{admit.Standard, admit.Standard, admit.Standard, admit.Background, admit.Standard, admit.Critical, admit.Critical} {
+			wg.Go(func() {
+				if o := y.serveAs(t.Context(), "", class, shortStream); o.Name != "ok" {
+					t.Errorf("%v: %v", class, o.Err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, class)
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		if order[len(order)-1] != admit.Background {
+			t.Errorf("served in the order %v", order)
+		}
+		for i, class := range order[:5] { // at most three had begun
+			if class == admit.Critical {
+				break
+			}
+			if i == 4 {
+				t.Errorf("served in the order %v", order)
+			}
+		}
+		y.balanced()
+	})
+}
+
+// counted is a ledger without a limit on how it is asked.
+type counted struct{ left unit.Tokens }
+
+func (c *counted) Limited(tenant string) (unit.Tokens, bool) { return 1000, tenant == "limited" }
+
+func (c *counted) Grant(_ context.Context, _ string, _ uint64, n unit.Tokens) (unit.Tokens, error) {
+	granted := min(n, c.left)
+	c.left -= granted
+	return granted, nil
+}
+
+func TestQuotas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Minute - time.Duration(time.Now().UnixNano())%time.Minute) // a window begins
+		y := newYard(t, Config{}, fleet.Worker{ID: "w"})
+		y.d.deps.Quota = admit.NewSpender(admit.SpenderConfig{Share: .01}, &counted{left: 30}, clock.Real{})
+		for i := range 2 {
+			if o := y.serveAs(t.Context(), "limited", admit.Standard, shortStream); o.Name != "ok" {
+				t.Fatalf("%d: %v", i, o.Err)
+			}
+		}
+		if left, _ := y.d.deps.Quota.Left("limited"); left < -20 || left > 30-2*13+10 {
+			t.Errorf("%d left of what was granted, after 2 × 13 tokens", left)
+		}
+		var o Outcome
+		for range 4 {
+			o = y.serveAs(t.Context(), "limited", admit.Standard, shortStream)
+		}
+		if o.Err == nil || o.Err.Kind != errs.Saturated || o.Err.Code != "tenant_quota" || o.Err.RetryAfter <= 0 {
+			t.Errorf("over the quota: %v", o.Err)
+		}
+		if o := y.serveAs(t.Context(), "free", admit.Standard, shortStream); o.Name != "ok" {
+			t.Errorf("a tenant without a quota: %v", o.Err)
+		}
+		y.balanced()
+	})
+}

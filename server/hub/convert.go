@@ -6,6 +6,7 @@ import (
 
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/load"
+	"github.com/yardmaster/yardmaster/core/traffic"
 	"github.com/yardmaster/yardmaster/core/wire/hub"
 )
 
@@ -90,4 +91,37 @@ func statsAt(m *hub.Samples, i int) fleet.Stats {
 		Running: reading(m.Running, 0), Waiting: reading(m.Waiting, 1), KVBlocksFree: reading(m.KvBlocksFree, 2),
 		PrefillTokensPerSecond: reading(m.PrefillTokensPerS, 3), DecodeStepSeconds: reading(m.DecodeStepS, 4),
 	}
+}
+
+// fromTotals is what changed of a gateway's traffic, on the wire. It shares the
+// histograms.
+func fromTotals(news []traffic.Totals) *hub.Traffic {
+	m := &hub.Traffic{Models: make([]*hub.Totals, len(news))}
+	for i := range news {
+		t := &news[i]
+		m.Models[i] = &hub.Totals{
+			Model: t.Model, Arrivals: t.Arrivals, Prompt: t.Prompt, Cached: t.Cached, Output: t.Output, Waiting: t.Waiting,
+			First: t.First, Between: t.Between,
+		}
+	}
+	return m
+}
+
+// toTotals reads what m says; errors wrap traffic.ErrReport. They share the
+// histograms.
+func toTotals(m *hub.Traffic) ([]traffic.Totals, error) {
+	if len(m.GetModels()) > traffic.MaxModels {
+		return nil, fmt.Errorf("%w: %d models, at most %d", traffic.ErrReport, len(m.GetModels()), traffic.MaxModels)
+	}
+	out := make([]traffic.Totals, len(m.GetModels()))
+	for i, t := range m.GetModels() {
+		out[i] = traffic.Totals{
+			Model: t.GetModel(), Arrivals: t.GetArrivals(), Prompt: t.GetPrompt(), Cached: t.GetCached(), Output: t.GetOutput(),
+			Waiting: t.GetWaiting(), First: t.GetFirst(), Between: t.GetBetween(),
+		}
+		if err := out[i].Validate(); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }

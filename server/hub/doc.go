@@ -2,6 +2,9 @@
 // what it has to the leader, each 5 ms when that changed, and gets back what the
 // others have, with what workers say of themselves.
 //
+// Twice a second a gateway also tells what it has counted of its traffic, which the
+// leader's duties size pools by (core/traffic); that goes one way.
+//
 // A [Server] is the leader's side and runs on every planner. A [Link] is the
 // gateway's: it follows whoever leads, and where its own node does it merges
 // without the network. What is known of others lasts for a second after the

@@ -18,6 +18,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/load"
 	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/core/traffic"
 	"github.com/yardmaster/yardmaster/core/wire/hub"
 )
 
@@ -32,6 +33,8 @@ type LinkConfig struct {
 	Incarnation uint64
 	// Table is what this gateway has in flight.
 	Table *load.Table
+	// Traffic is what this gateway has counted; nil tells nothing of it.
+	Traffic func() []traffic.Totals
 	// View is the fleet from memory.
 	View func() *fleet.View
 	// Leader is the node that leads, and whether it is this one; id is empty while
@@ -251,6 +254,8 @@ func (l *Link) lead(ctx context.Context) error {
 		return err
 	}
 	defer member.Leave()
+	page, reports := s.cfg.Traffic.Open(l.cfg.Gateway, l.cfg.Incarnation), newReports(l.cfg.Traffic)
+	defer page.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	me := &session{leader: l.cfg.Gateway, cancel: cancel}
@@ -272,6 +277,11 @@ func (l *Link) lead(ctx context.Context) error {
 		})
 		if err != nil {
 			return err
+		}
+		if news, due := reports.due(now); due {
+			if err := page.Update(now, news); err != nil {
+				return err
+			}
 		}
 		p.dirty = changes.Take(&own)
 		s.merger.Follow(l.cfg.View())
@@ -404,15 +414,17 @@ func (l *Link) report(ctx context.Context, stream hub.Hub_ExchangeClient, to lea
 		own   load.Vector
 		loads hub.Loads
 		m     = hub.ExchangeRequest{Hello: &hub.Hello{Gateway: l.cfg.Gateway, Incarnation: l.cfg.Incarnation}}
+		words = newReports(l.cfg.Traffic)
 	)
 	for first := true; ; first = false {
-		if _, err := p.next(ctx, changes.Ready(), nil, func(now time.Time) (bool, error) {
+		now, err := p.next(ctx, changes.Ready(), nil, func(now time.Time) (bool, error) {
 			l.tick(now)
 			if l.leader() != to {
 				return false, errMoved
 			}
 			return false, nil
-		}); err != nil {
+		})
+		if err != nil {
 			return err
 		}
 		// The message and its columns are used again: gRPC has encoded them when Send
@@ -426,6 +438,10 @@ func (l *Link) report(ctx context.Context, stream hub.Hub_ExchangeClient, to lea
 		m.Loads = nil
 		if own.Whole || own.Len() > 0 {
 			m.Loads = fromVector(&own, &loads)
+		}
+		m.Traffic = nil
+		if news, due := words.due(now); due {
+			m.Traffic = fromTotals(news)
 		}
 		if err := stream.Send(&m); err != nil {
 			<-ctx.Done() // the receiver knows why

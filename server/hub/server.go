@@ -21,6 +21,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/load"
 	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/core/traffic"
 	"github.com/yardmaster/yardmaster/core/wire/hub"
 )
 
@@ -44,6 +45,8 @@ type ServerConfig struct {
 	View func() *fleet.View
 	// Samples is what workers last said of themselves; nil passes none on.
 	Samples func() *fleet.Samples
+	// Traffic gets what gateways have counted; nil keeps it from everybody.
+	Traffic *traffic.Book
 	// Peer is the proven name of the node at the other end of a call; nil believes
 	// gateways, as tests do.
 	Peer func(ctx context.Context) (id string, ok bool)
@@ -87,6 +90,9 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Traffic == nil {
+		cfg.Traffic = traffic.NewBook()
 	}
 	s := &Server{
 		cfg: cfg, merger: load.NewMerger(), samples: source{read: cfg.Samples}, closing: make(chan struct{}),
@@ -211,6 +217,7 @@ type exchange struct {
 	mu     sync.Mutex
 	name   string
 	member *load.Member
+	page   *traffic.Page
 	ended  bool
 }
 
@@ -247,6 +254,10 @@ func (x *exchange) receive(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		news, err := toTotals(m.GetTraffic())
+		if err != nil {
+			return err
+		}
 		s.merger.Follow(s.cfg.View())
 		switch {
 		case member == nil:
@@ -256,6 +267,9 @@ func (x *exchange) receive(ctx context.Context) error {
 		case m.GetLoads() != nil:
 			x.words.Add(1) // before tell is woken
 			err = member.Update(&v)
+		}
+		if err == nil && m.GetTraffic() != nil {
+			err = x.page.Update(s.cfg.Clock.Now(), news)
 		}
 		if err != nil {
 			return err
@@ -279,11 +293,12 @@ func (x *exchange) hello(ctx context.Context, m *hub.ExchangeRequest, v *load.Ve
 		return nil, err
 	}
 	x.mu.Lock()
-	x.name, x.member = name, member
+	x.name, x.member, x.page = name, member, s.cfg.Traffic.Open(name, m.GetHello().GetIncarnation())
 	ended := x.ended
 	x.mu.Unlock()
 	if ended {
 		member.Leave()
+		x.page.Close()
 		return nil, context.Cause(ctx)
 	}
 	x.words.Store(1)
@@ -295,11 +310,12 @@ func (x *exchange) hello(ctx context.Context, m *hub.ExchangeRequest, v *load.Ve
 // leave takes the gateway's load out at once, before Recv has noticed the end.
 func (x *exchange) leave() {
 	x.mu.Lock()
-	member := x.member
+	member, page := x.member, x.page
 	x.ended = true
 	x.mu.Unlock()
 	if member != nil {
 		member.Leave()
+		page.Close()
 	}
 }
 
@@ -370,7 +386,7 @@ func (e malformedError) Is(target error) bool { return target == load.ErrVector 
 // it.
 func reasonOf(err error) string {
 	switch {
-	case errors.Is(err, load.ErrVector):
+	case errors.Is(err, load.ErrVector), errors.Is(err, traffic.ErrReport):
 		return "malformed"
 	case errors.Is(err, load.ErrReplaced):
 		return "replaced"
@@ -393,7 +409,7 @@ func refusal(err error) error {
 	switch {
 	case err == nil, errors.Is(err, io.EOF), errors.Is(err, context.Canceled):
 		return nil
-	case errors.Is(err, load.ErrVector):
+	case errors.Is(err, load.ErrVector), errors.Is(err, traffic.ErrReport):
 		return status.Error(codes.InvalidArgument, err.Error())
 	case errors.Is(err, load.ErrReplaced):
 		return status.Error(codes.Aborted, err.Error())

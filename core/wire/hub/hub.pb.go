@@ -24,12 +24,13 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// ExchangeRequest is a gateway's word on itself. Without loads it only says that
-// the gateway is there.
+// ExchangeRequest is a gateway's word on itself. Without loads or traffic it only
+// says that the gateway is there.
 type ExchangeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Hello         *Hello                 `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"` // in the first message only
 	Loads         *Loads                 `protobuf:"bytes,2,opt,name=loads,proto3" json:"loads,omitempty"`
+	Traffic       *Traffic               `protobuf:"bytes,3,opt,name=traffic,proto3" json:"traffic,omitempty"` // twice a second
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -74,6 +75,13 @@ func (x *ExchangeRequest) GetHello() *Hello {
 func (x *ExchangeRequest) GetLoads() *Loads {
 	if x != nil {
 		return x.Loads
+	}
+	return nil
+}
+
+func (x *ExchangeRequest) GetTraffic() *Traffic {
+	if x != nil {
+		return x.Traffic
 	}
 	return nil
 }
@@ -389,14 +397,163 @@ func (x *Samples) GetDecodeStepS() []float64 {
 	return nil
 }
 
+// Traffic is what the gateway has counted since its start, of the models where that
+// changed since it was told last. An empty one says that nothing did.
+type Traffic struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Models        []*Totals              `protobuf:"bytes,1,rep,name=models,proto3" json:"models,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Traffic) Reset() {
+	*x = Traffic{}
+	mi := &file_core_wire_hub_hub_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Traffic) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Traffic) ProtoMessage() {}
+
+func (x *Traffic) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_hub_hub_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Traffic.ProtoReflect.Descriptor instead.
+func (*Traffic) Descriptor() ([]byte, []int) {
+	return file_core_wire_hub_hub_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Traffic) GetModels() []*Totals {
+	if x != nil {
+		return x.Models
+	}
+	return nil
+}
+
+// Totals are absolute counts of one model; see core/traffic.Totals. A histogram has
+// no buckets, or all, the last for what is beyond their bounds.
+type Totals struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Model         string                 `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	Arrivals      uint64                 `protobuf:"varint,2,opt,name=arrivals,proto3" json:"arrivals,omitempty"`      // requests
+	Prompt        uint64                 `protobuf:"varint,3,opt,name=prompt,proto3" json:"prompt,omitempty"`          // tokens
+	Cached        uint64                 `protobuf:"varint,4,opt,name=cached,proto3" json:"cached,omitempty"`          // tokens
+	Output        uint64                 `protobuf:"varint,5,opt,name=output,proto3" json:"output,omitempty"`          // tokens
+	Waiting       uint64                 `protobuf:"varint,6,opt,name=waiting,proto3" json:"waiting,omitempty"`        // requests, at the moment
+	First         []uint64               `protobuf:"varint,7,rep,packed,name=first,proto3" json:"first,omitempty"`     // times to first token by bucket
+	Between       []uint64               `protobuf:"varint,8,rep,packed,name=between,proto3" json:"between,omitempty"` // gaps between tokens by bucket
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Totals) Reset() {
+	*x = Totals{}
+	mi := &file_core_wire_hub_hub_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Totals) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Totals) ProtoMessage() {}
+
+func (x *Totals) ProtoReflect() protoreflect.Message {
+	mi := &file_core_wire_hub_hub_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Totals.ProtoReflect.Descriptor instead.
+func (*Totals) Descriptor() ([]byte, []int) {
+	return file_core_wire_hub_hub_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Totals) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *Totals) GetArrivals() uint64 {
+	if x != nil {
+		return x.Arrivals
+	}
+	return 0
+}
+
+func (x *Totals) GetPrompt() uint64 {
+	if x != nil {
+		return x.Prompt
+	}
+	return 0
+}
+
+func (x *Totals) GetCached() uint64 {
+	if x != nil {
+		return x.Cached
+	}
+	return 0
+}
+
+func (x *Totals) GetOutput() uint64 {
+	if x != nil {
+		return x.Output
+	}
+	return 0
+}
+
+func (x *Totals) GetWaiting() uint64 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *Totals) GetFirst() []uint64 {
+	if x != nil {
+		return x.First
+	}
+	return nil
+}
+
+func (x *Totals) GetBetween() []uint64 {
+	if x != nil {
+		return x.Between
+	}
+	return nil
+}
+
 var File_core_wire_hub_hub_proto protoreflect.FileDescriptor
 
 const file_core_wire_hub_hub_proto_rawDesc = "" +
 	"\n" +
-	"\x17core/wire/hub/hub.proto\x12\x11yardmaster.hub.v1\"q\n" +
+	"\x17core/wire/hub/hub.proto\x12\x11yardmaster.hub.v1\"\xa7\x01\n" +
 	"\x0fExchangeRequest\x12.\n" +
 	"\x05hello\x18\x01 \x01(\v2\x18.yardmaster.hub.v1.HelloR\x05hello\x12.\n" +
-	"\x05loads\x18\x02 \x01(\v2\x18.yardmaster.hub.v1.LoadsR\x05loads\"C\n" +
+	"\x05loads\x18\x02 \x01(\v2\x18.yardmaster.hub.v1.LoadsR\x05loads\x124\n" +
+	"\atraffic\x18\x03 \x01(\v2\x1a.yardmaster.hub.v1.TrafficR\atraffic\"C\n" +
 	"\x05Hello\x12\x18\n" +
 	"\agateway\x18\x01 \x01(\tR\agateway\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\"\xaa\x01\n" +
@@ -420,7 +577,18 @@ const file_core_wire_hub_hub_proto_rawDesc = "" +
 	"\awaiting\x18\x05 \x03(\x01R\awaiting\x12$\n" +
 	"\x0ekv_blocks_free\x18\x06 \x03(\x01R\fkvBlocksFree\x12/\n" +
 	"\x14prefill_tokens_per_s\x18\a \x03(\x01R\x11prefillTokensPerS\x12\"\n" +
-	"\rdecode_step_s\x18\b \x03(\x01R\vdecodeStepS2^\n" +
+	"\rdecode_step_s\x18\b \x03(\x01R\vdecodeStepS\"<\n" +
+	"\aTraffic\x121\n" +
+	"\x06models\x18\x01 \x03(\v2\x19.yardmaster.hub.v1.TotalsR\x06models\"\xcc\x01\n" +
+	"\x06Totals\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12\x1a\n" +
+	"\barrivals\x18\x02 \x01(\x04R\barrivals\x12\x16\n" +
+	"\x06prompt\x18\x03 \x01(\x04R\x06prompt\x12\x16\n" +
+	"\x06cached\x18\x04 \x01(\x04R\x06cached\x12\x16\n" +
+	"\x06output\x18\x05 \x01(\x04R\x06output\x12\x18\n" +
+	"\awaiting\x18\x06 \x01(\x04R\awaiting\x12\x14\n" +
+	"\x05first\x18\a \x03(\x04R\x05first\x12\x18\n" +
+	"\abetween\x18\b \x03(\x04R\abetween2^\n" +
 	"\x03Hub\x12W\n" +
 	"\bExchange\x12\".yardmaster.hub.v1.ExchangeRequest\x1a#.yardmaster.hub.v1.ExchangeResponse(\x010\x01B0Z.github.com/yardmaster/yardmaster/core/wire/hubb\x06proto3"
 
@@ -436,26 +604,30 @@ func file_core_wire_hub_hub_proto_rawDescGZIP() []byte {
 	return file_core_wire_hub_hub_proto_rawDescData
 }
 
-var file_core_wire_hub_hub_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_core_wire_hub_hub_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_core_wire_hub_hub_proto_goTypes = []any{
 	(*ExchangeRequest)(nil),  // 0: yardmaster.hub.v1.ExchangeRequest
 	(*Hello)(nil),            // 1: yardmaster.hub.v1.Hello
 	(*ExchangeResponse)(nil), // 2: yardmaster.hub.v1.ExchangeResponse
 	(*Loads)(nil),            // 3: yardmaster.hub.v1.Loads
 	(*Samples)(nil),          // 4: yardmaster.hub.v1.Samples
+	(*Traffic)(nil),          // 5: yardmaster.hub.v1.Traffic
+	(*Totals)(nil),           // 6: yardmaster.hub.v1.Totals
 }
 var file_core_wire_hub_hub_proto_depIdxs = []int32{
 	1, // 0: yardmaster.hub.v1.ExchangeRequest.hello:type_name -> yardmaster.hub.v1.Hello
 	3, // 1: yardmaster.hub.v1.ExchangeRequest.loads:type_name -> yardmaster.hub.v1.Loads
-	3, // 2: yardmaster.hub.v1.ExchangeResponse.loads:type_name -> yardmaster.hub.v1.Loads
-	4, // 3: yardmaster.hub.v1.ExchangeResponse.samples:type_name -> yardmaster.hub.v1.Samples
-	0, // 4: yardmaster.hub.v1.Hub.Exchange:input_type -> yardmaster.hub.v1.ExchangeRequest
-	2, // 5: yardmaster.hub.v1.Hub.Exchange:output_type -> yardmaster.hub.v1.ExchangeResponse
-	5, // [5:6] is the sub-list for method output_type
-	4, // [4:5] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	5, // 2: yardmaster.hub.v1.ExchangeRequest.traffic:type_name -> yardmaster.hub.v1.Traffic
+	3, // 3: yardmaster.hub.v1.ExchangeResponse.loads:type_name -> yardmaster.hub.v1.Loads
+	4, // 4: yardmaster.hub.v1.ExchangeResponse.samples:type_name -> yardmaster.hub.v1.Samples
+	6, // 5: yardmaster.hub.v1.Traffic.models:type_name -> yardmaster.hub.v1.Totals
+	0, // 6: yardmaster.hub.v1.Hub.Exchange:input_type -> yardmaster.hub.v1.ExchangeRequest
+	2, // 7: yardmaster.hub.v1.Hub.Exchange:output_type -> yardmaster.hub.v1.ExchangeResponse
+	7, // [7:8] is the sub-list for method output_type
+	6, // [6:7] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_core_wire_hub_hub_proto_init() }
@@ -469,7 +641,7 @@ func file_core_wire_hub_hub_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_core_wire_hub_hub_proto_rawDesc), len(file_core_wire_hub_hub_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -273,6 +273,26 @@ var (
 	PolicyCounter = Desc{Name: "yardmaster_policy_counter_total", Type: CounterType, Labels: []string{"policy", "counter"}, MaxSeries: named, Help: "Counters that policies declare in their manifests."}
 )
 
+// Scaling: how many workers pools are to have, and do.
+var (
+	// ScaleDesired is the plan in force.
+	ScaleDesired = Desc{Name: "yardmaster_scale_desired_replicas", Type: GaugeType, Labels: []string{"model", "role"}, MaxSeries: named, Help: "Workers that the plan wants in a pool."}
+	// ScaleActual is the pool as it is, by state: ready, draining.
+	ScaleActual = Desc{Name: "yardmaster_scale_replicas", Type: GaugeType, Labels: []string{"model", "role", "state"}, MaxSeries: named, Help: "Workers that a pool of the plan has, by state."}
+	// ScaleTicks counts the leader's looks at the pools by outcome: asked, late (the
+	// policy did not answer in time).
+	ScaleTicks = Desc{Name: "yardmaster_scale_ticks_total", Type: CounterType, Labels: []string{"outcome"}, Help: "Times that the leader asked the autoscaling policy, and that it did not answer in time."}
+	// ScalePlans counts changes of the plan that this leader wanted by outcome:
+	// committed, conflict, refused, failed.
+	ScalePlans = Desc{Name: "yardmaster_scale_plans_total", Type: CounterType, Labels: []string{"outcome"}, Help: "Changes of the plan that this leader proposed, by outcome."}
+	// ScaleProcesses is worker processes that this process started, by state:
+	// starting, serving, draining. It returns to zero.
+	ScaleProcesses = Desc{Name: "yardmaster_scale_processes", Type: GaugeType, Labels: []string{"state"}, Help: "Worker processes that this process has started, by state."}
+	// ScaleStarts counts worker processes by what was done: started, restarted,
+	// gave_up (it cannot start as it was told), stopped, killed.
+	ScaleStarts = Desc{Name: "yardmaster_scale_process_events_total", Type: CounterType, Labels: []string{"event"}, Help: "Worker processes that were started, restarted after they had ended by themselves, given up, stopped, and killed because they did not end in time."}
+)
+
 // PolicyHistogram is the family of a histogram that a policy declares, whose buckets
 // are its own. name is made of letters, digits and underscores.
 func PolicyHistogram(name string, buckets []float64) Desc {

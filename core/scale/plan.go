@@ -15,6 +15,15 @@ type Key struct {
 	Role  fleet.Role
 }
 
+// KeyOf is the pool of a worker.
+func KeyOf(w *fleet.Worker) Key {
+	k := Key{Role: w.Role}
+	if len(w.Models) > 0 {
+		k.Model = w.Models[0]
+	}
+	return k
+}
+
 func (k Key) String() string { return k.Model + "/" + k.Role.String() }
 
 // Compare orders keys, by model and then by role.

@@ -1,7 +1,9 @@
 package scale
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -100,6 +102,11 @@ func (h *History) Add(now map[Key]Sample) {
 		}
 		h.pools[key] = append(ring, sample)
 	}
+}
+
+// Keys are the pools that have samples, in order.
+func (h *History) Keys() []Key {
+	return slices.SortedFunc(maps.Keys(h.pools), Key.Compare)
 }
 
 // Of returns a pool's samples, the newest last; nil for a pool not seen. They stay

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -28,7 +29,11 @@ An answer to a request with the header x-yardmaster-explain: 1 says the short of
 it in x-yardmaster-path: the path, then
 
   reason      why the prompt was computed there (below)
-  policy      what chose the worker
+  policy      what chose the worker: a native policy's name, or name@version
+  policy-index  the log index at which that was bound
+  stage       canary, where the policy is tried on a share of the sessions
+  fallback    why a native policy answered in its place: fuel, trap, refused, busy,
+              rows, scores, quarantined, none (nobody was eligible)
   worker      who served; prefill and decode when the two are apart
   next        who would have been chosen otherwise
   hit         prompt tokens the worker was believed to hold, of all
@@ -56,7 +61,8 @@ left out:
   SIBLINGS  of them, those with the same beginning of the prompt
   ACTIVE    KV blocks in use
   SHARE     the worker's part of the last placements, under policies that look at it
-  NOTE      path, reason and policy of the one that was taken; why one was left out`,
+  NOTE      path, reason and policy of the one that was taken; what each part of a
+            combined policy found, and a shadow; why one was left out`,
 		Example: "  yardmaster explain req-4f1c2a\n  yardmaster explain req-4f1c2a -o json",
 		Args:    operand("REQUEST-ID"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -94,13 +100,13 @@ func explanationTable(e *admin.Explanation) (heading []string, rows [][]string) 
 		attempt := strconv.Itoa(i + 1)
 		add := func(leg, chosen string, candidates []admin.Candidate) {
 			for _, c := range candidates {
-				mark, note := "", ""
+				mark := ""
 				if c.Worker == chosen {
-					mark, note = "*", p.Path+", "+p.Reason+", "+p.Policy
+					mark = "*"
 				}
 				rows = append(rows, []string{
 					attempt, leg, c.Worker, mark, number(c.Cost), number(c.HitTokens), number(c.QueuedTokens),
-					number(c.Requests), number(c.Siblings), number(c.ActiveBlocks), number(c.Share), note,
+					number(c.Requests), number(c.Siblings), number(c.ActiveBlocks), number(c.Share), noteOf(p, &c, mark != ""),
 				})
 			}
 		}
@@ -111,6 +117,32 @@ func explanationTable(e *admin.Explanation) (heading []string, rows [][]string) 
 		}
 	}
 	return heading, rows
+}
+
+// noteOf is what is said of a candidate beside its numbers.
+func noteOf(p *admin.Placement, c *admin.Candidate, chosen bool) string {
+	var notes []string
+	if chosen {
+		notes = append(notes, p.Path, p.Reason, p.Policy)
+		if p.PolicyIndex > 0 {
+			notes = append(notes, "bound at "+strconv.FormatUint(p.PolicyIndex, 10))
+		}
+		if p.Canary {
+			notes = append(notes, "canary")
+		}
+		if p.Fallback != "" {
+			notes = append(notes, "fallback: "+p.Fallback)
+		}
+	}
+	for i, v := range c.Parts {
+		if i < len(p.Parts) {
+			notes = append(notes, p.Parts[i]+" "+number(v))
+		}
+	}
+	if p.Shadow != "" {
+		notes = append(notes, "shadow "+p.Shadow+" "+number(c.ShadowCost))
+	}
+	return strings.Join(notes, ", ")
 }
 
 // number is a number in a table; a dash is unknown.

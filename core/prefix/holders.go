@@ -59,6 +59,7 @@ func (x *Index) addHolder(p *pageMem, at int, s uint16) {
 	key, a, b := p[at], p[at+1], p[at+2]
 	switch {
 	case a&inRow != 0:
+		x.touchRow(rowOf(a))
 		if x.rows.set(rowOf(a), s) {
 			x.stamps.changed(key)
 			x.countPair(key, s, 1)
@@ -82,6 +83,7 @@ func (x *Index) addHolder(p *pageMem, at int, s uint16) {
 func (x *Index) widen(a, b uint64, s uint16) (uint64, uint64) {
 	set, n := unpack(a, b)
 	if n == lanes {
+		// An image leaves a free row out, and one that became free since was touched.
 		row, ok := x.rows.take(x.budget - x.bytesUsed.Load())
 		if !ok {
 			x.forgotten.Add(1)
@@ -114,6 +116,7 @@ func (x *Index) dropHolder(n uint32, p *pageMem, at int, s uint16) {
 func (x *Index) removeHolder(p *pageMem, at int, s uint16) (empty bool) {
 	key, a, b := p[at], p[at+1], p[at+2]
 	if a&inRow != 0 {
+		x.touchRow(rowOf(a)) // narrow changes it as well
 		if !x.rows.unset(rowOf(a), s) {
 			return false
 		}

@@ -3,8 +3,8 @@ package prefix
 import "slices"
 
 // image is an index as it was at one moment, read while the writer goes on. What
-// is small is copied when it is taken; a page is copied when it is read, or
-// before the writer first changes it. It holds the memory layout, not only the
+// is small is copied when it is taken; a page, or a chunk of rows, is copied when
+// it is read, or before the writer first changes it. It holds the memory layout, not only the
 // pairs: what a full index forgets next depends on it, and replicas must forget
 // alike.
 type image struct {
@@ -26,7 +26,8 @@ type image struct {
 	round       []uint16
 	cursor      uint32
 
-	rows      []uint64
+	rowsNext  uint32              // chunks of rows before this one have been read
+	rowsKept  map[uint32][]uint64 // chunks as they were, not yet read
 	rowsUsed  uint32
 	freeRows  []uint32
 	forgotten int64
@@ -38,7 +39,7 @@ func (x *Index) capture() *image {
 	defer x.mu.Unlock()
 	d := x.dir.Load()
 	im := &image{
-		x: x, meta: slices.Clone(x.meta), kept: map[uint32]*pageMem{},
+		x: x, meta: slices.Clone(x.meta), kept: map[uint32]*pageMem{}, rowsKept: map[uint32][]uint64{},
 		budget: x.budget, words: x.rows.words,
 		dir:       &directory{runs: d.runs, entries: slices.Clone(d.entries)},
 		freePages: slices.Clone(x.pages.free),
@@ -46,10 +47,6 @@ func (x *Index) capture() *image {
 		freeWorkers: slices.Clone(x.freeWorkers), freeSlots: slices.Clone(x.freeSlots),
 		waiting: slices.Clone(x.sweeping.waiting), round: slices.Clone(x.sweeping.round), cursor: x.sweeping.cursor,
 		rowsUsed: x.rows.used, freeRows: slices.Clone(x.rows.free), forgotten: x.forgotten.Load(),
-	}
-	im.rows = make([]uint64, 0, int(im.rowsUsed)*im.words)
-	for n := range im.rowsUsed {
-		im.rows = append(im.rows, x.rows.row(n)...)
 	}
 	x.images = append(x.images, im)
 	return im
@@ -61,7 +58,7 @@ func (im *image) release() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.images = slices.DeleteFunc(x.images, func(other *image) bool { return other == im })
-	im.kept = nil
+	im.kept, im.rowsKept = nil, nil
 }
 
 // touch is called before page n is changed.
@@ -77,6 +74,33 @@ func (im *image) keep(n uint32) {
 	}
 	p := *page(*im.x.pages.chunks.Load(), n)
 	im.kept[n] = &p
+}
+
+// touchRow is called before row n is changed.
+func (x *Index) touchRow(n uint32) {
+	for _, im := range x.images {
+		im.keepRows(n / chunkRows)
+	}
+}
+
+func (im *image) keepRows(chunk uint32) {
+	if chunk < im.rowsNext || chunk*chunkRows >= im.rowsUsed || im.rowsKept[chunk] != nil {
+		return
+	}
+	im.rowsKept[chunk] = slices.Clone((*im.x.rows.chunks.Load())[chunk])
+}
+
+// readRows puts the next chunk of rows into dst, which has its size.
+func (im *image) readRows(dst []uint64) {
+	im.x.mu.Lock()
+	defer im.x.mu.Unlock()
+	from := im.rowsKept[im.rowsNext]
+	if from == nil {
+		from = (*im.x.rows.chunks.Load())[im.rowsNext]
+	}
+	copy(dst, from)
+	delete(im.rowsKept, im.rowsNext)
+	im.rowsNext++
 }
 
 // numberedPage is a page of an image.

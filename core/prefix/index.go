@@ -551,6 +551,7 @@ func (x *Index) forget(n uint32, p *pageMem, at int) {
 		x.countPair(key, s, ^uint64(0))
 	})
 	if p[at+1]&inRow != 0 {
+		x.touchRow(rowOf(p[at+1]))
 		x.rows.release(rowOf(p[at+1]))
 	}
 	x.deleteSlot(n, p, at)

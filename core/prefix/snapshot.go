@@ -178,14 +178,18 @@ func (im *image) appendPage(b []byte, p *numberedPage) []byte {
 
 func (im *image) writeRows(out *section.Writer) {
 	free := im.freeRow()
+	chunk := make([]uint64, chunkRows*im.words)
 	for n := uint32(0); n < im.rowsUsed; {
 		out.Write(sectionRows, sectionVersion, func(b []byte) []byte {
 			for ; n < im.rowsUsed && len(b) < rowsBytes; n++ {
+				if n%chunkRows == 0 {
+					im.readRows(chunk)
+				}
 				if free[n] {
 					continue
 				}
 				b = le.AppendUint32(b, n)
-				for _, word := range im.rows[int(n)*im.words:][:im.words] {
+				for _, word := range chunk[int(n%chunkRows)*im.words:][:im.words] {
 					b = le.AppendUint64(b, word)
 				}
 			}

@@ -20,6 +20,7 @@ type teller struct {
 	rng     *rand.Rand
 	workers []*told
 	next    uint64
+	common  uint64 // blocks that all may have
 }
 
 // told is one worker's own account of itself.
@@ -33,7 +34,7 @@ type told struct {
 }
 
 func newTeller(seed uint64, workers int) *teller {
-	t := &teller{rng: rand.New(rand.NewPCG(seed, 7))}
+	t := &teller{rng: rand.New(rand.NewPCG(seed, 7)), common: 3000}
 	for i := range workers {
 		t.workers = append(t.workers, &told{id: fleet.WorkerID(fmt.Sprint("w", i))})
 	}
@@ -89,7 +90,7 @@ func (t *teller) delta(w *told) Frame {
 		t.next++
 		h := Hash(t.next * 0x9E3779B97F4A7C15)
 		if t.rng.IntN(4) == 0 { // shared with others
-			h = Hash(t.rng.Uint64N(3000) * 0xD1B54A32D192ED03)
+			h = Hash(t.rng.Uint64N(t.common) * 0xD1B54A32D192ED03)
 		}
 		if !w.has[h] {
 			f.Stores, w.held, w.has[h] = append(f.Stores, h), append(w.held, h), true
@@ -191,13 +192,17 @@ func TestReplicasStayEqual(t *testing.T) {
 // what was there when it was taken.
 func TestASnapshotIsOfOneMoment(t *testing.T) {
 	for seed := range uint64(fewer(4, 1)) {
-		tell := newTeller(seed, 12)
-		s := NewState(Options{Budget: 2 << 20, Workers: 8})
+		tell := newTeller(seed, 24)
+		tell.common = 200
+		s := NewState(Options{Budget: 2 << 20, Workers: 20}) // blocks have rows of holders, too
 		for range fewer(300, 150) {
 			apply(t, s, tell.frames())
 		}
 		want := snapshotOf(t, s)
 		snap := s.Snapshot()
+		if snap.image.rowsUsed == 0 {
+			t.Fatal("no block has a row; the test proves half")
+		}
 		var got bytes.Buffer
 		if _, err := snap.WriteTo(&applying{&got, func() { apply(t, s, tell.frames()) }}); err != nil {
 			t.Fatal(err)

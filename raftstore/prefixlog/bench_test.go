@@ -204,10 +204,40 @@ func large(tb testing.TB) (*FSM, []*feed) {
 	return f, feeds
 }
 
-// BenchmarkSnapshot captures and writes ten million blocks while frames go on,
-// and tells the longest that one had to wait.
+// shared is an FSM of ten million pairs, each block being held by ten workers: a
+// row of holders for each.
+func shared(tb testing.TB) (*FSM, []*feed) {
+	tb.Helper()
+	f, feeds := New(prefix.NewState(prefix.Options{Budget: 2 << 30})), make([]*feed, 1000)
+	for i := range feeds {
+		a := attach(worker(i))
+		f.state.Apply(&a)
+		feeds[i] = newFeed(i)
+	}
+	for i, w := range feeds {
+		w.next = uint64(i/10) << 40 // as the nine others of its ten
+		for range millions {
+			w.frame.Stores = w.frame.Stores[:0]
+			f.state.Apply(w.tell(1000))
+		}
+	}
+	f.applied.Store(1)
+	if s := f.state.Stats(); s.Blocks > millions*110_000 || s.Held < millions*990_000 {
+		tb.Fatalf("%+v", s)
+	}
+	return f, feeds
+}
+
+// BenchmarkSnapshot captures and writes ten million blocks, or pairs of which ten
+// share a block, while frames go on, and tells the longest that one had to wait.
 func BenchmarkSnapshot(b *testing.B) {
-	f, feeds := large(b)
+	for name, made := range map[string]func(testing.TB) (*FSM, []*feed){"blocks": large, "shared": shared} {
+		b.Run(name, func(b *testing.B) { benchSnapshot(b, made) })
+	}
+}
+
+func benchSnapshot(b *testing.B, made func(testing.TB) (*FSM, []*feed)) {
+	f, feeds := made(b)
 	stop := make(chan struct{})
 	var longest time.Duration
 	var wg sync.WaitGroup

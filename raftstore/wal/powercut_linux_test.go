@@ -34,7 +34,20 @@ type deed struct {
 	reopen   bool
 }
 
-func (d *deed) do(dir string, s Store) (Store, error) {
+func (d deed) String() string {
+	switch {
+	case d.logs != nil:
+		return fmt.Sprintf("store %d to %d", d.logs[0].Index, d.logs[len(d.logs)-1].Index)
+	case d.to > 0:
+		return fmt.Sprintf("delete %d to %d", d.from, d.to)
+	case d.reopen:
+		return "reopen"
+	default:
+		return fmt.Sprintf("term %d", d.term)
+	}
+}
+
+func (d deed) do(dir string, s Store) (Store, error) {
 	switch {
 	case d.logs != nil:
 		return s, s.StoreLogs(d.logs)
@@ -227,7 +240,7 @@ func TestPowerCut(t *testing.T) {
 		torn += d.cut(t, after, random)
 		least, most := states[done+1], states[max(begun, done)+1]
 		if err := survives(after, least, most); err != nil {
-			t.Errorf("cut %d, after call %d of %d, in deed %d of %d (%+.80v): %v", i, cut, len(trace), begun, len(deeds), deeds[max(begun, 0)], err)
+			t.Errorf("cut %d, after call %d of %d, in deed %d of %d, %v: %v", i, cut, len(trace), begun, len(deeds), deeds[max(begun, 0)], err)
 			if keep := os.Getenv("YARDMASTER_TEST_KEEP"); keep != "" {
 				d.cut(t, filepath.Join(keep, strconv.Itoa(i)), random)
 			}

@@ -81,6 +81,9 @@ func (n *Node) acquire() *set {
 
 // Choose names the policy for a decision; see [route.Chooser].
 func (n *Node) Choose(q *route.Query) *route.Choice {
+	if s := n.set.Load(); s.all == nil && s.models == nil {
+		return nil // nothing of it is used, so that it need not be counted
+	}
 	s := n.acquire()
 	l := s.lane(q)
 	if l == nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -20,7 +19,6 @@ const mostFile = 128 << 20
 // confine limits this process for a job: what it takes beyond is refused by the
 // system, or ends it. It also makes it yield to whatever else the machine does.
 func confine(j job) error {
-	debug.SetMemoryLimit(j.Memory / 2)
 	seconds := uint64(j.Timeout/time.Second) + 1
 	limits := []struct {
 		what  int

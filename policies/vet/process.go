@@ -64,7 +64,7 @@ func (p *Pipeline) child(ctx context.Context, j job, wasm []byte) (result, error
 	case ctx.Err() != nil:
 		return result{}, fmt.Errorf("vet: %w", ctx.Err())
 	case bounded.Err() != nil:
-		return result{}, &killed{fmt.Sprintf("compiling and trying it took longer than %s; split large functions, use less fuel", j.Timeout)}
+		return result{}, late(c, j)
 	case err != nil && c.ProcessState == nil:
 		return result{}, fmt.Errorf("%w: %w", ErrChild, err)
 	case err != nil:
@@ -75,6 +75,17 @@ func (p *Pipeline) child(ctx context.Context, j job, wasm []byte) (result, error
 		return result{}, fmt.Errorf("%w: its answer of %d bytes is none: %w", ErrChild, len(stdout.bytes), err)
 	}
 	return r, nil
+}
+
+// late tells why a child was not done in time: for what it had to do, or because the
+// machine let it do nothing.
+func late(c *exec.Cmd, j job) error {
+	if s := c.ProcessState; s != nil {
+		if got := s.UserTime() + s.SystemTime(); got > 0 && got < j.Timeout/4 {
+			return fmt.Errorf("%w: in %s it got %s of processor time, for the machine is busy; try again", ErrChild, j.Timeout, got.Round(time.Millisecond))
+		}
+	}
+	return &killed{fmt.Sprintf("compiling and trying it took longer than %s; split large functions, use less fuel", j.Timeout)}
 }
 
 // died tells why a child ended early from what it said last: for want of memory, by a

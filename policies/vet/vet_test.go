@@ -27,7 +27,24 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if len(os.Args) > 1 && os.Args[1] == "hog" {
+		hog()
+	}
 	goleak.VerifyTestMain(m)
+}
+
+// hog takes more memory than it may, as a compiler might.
+func hog() {
+	if err := vet.Confine(32 << 20); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	var all [][]byte
+	for range 64 {
+		all = append(all, make([]byte, 64<<20))
+	}
+	fmt.Println(len(all), "pieces of 64 MiB were to be had")
+	os.Exit(0)
 }
 
 // pipeline tries in a child and accepts what is unsigned.

@@ -194,11 +194,14 @@ func (s *Store) hold(ctx context.Context, m group.Member, d rollout.Digest, data
 	if s.net == nil {
 		return fmt.Errorf("%w: this node has no port", peer.ErrUnreachable)
 	}
+	begin := time.Now()
 	for pause := firstAsk; ; pause = min(2*pause, longestAsk) {
 		err := s.askToHold(ctx, m, d, int64(len(data)))
 		switch code := status.Code(err); {
 		case err == nil:
 			return nil
+		case errors.Is(err, peer.ErrUnreachable) && time.Since(begin) > longestCall:
+			return err
 		case slices.Contains(finalCodes, code):
 			return errors.New(status.Convert(err).Message())
 		}

@@ -210,17 +210,29 @@ func TestPolicyAlone(t *testing.T) {
 	}
 }
 
-// A cluster with an old binary has no policies, and says why.
+// A cluster with an old binary has no policies, and says why, until that is
+// upgraded.
 func TestPoliciesWaitForTheLevel(t *testing.T) {
 	t.Parallel()
-	cfg := testConfig("")
-	cfg.MaxLevel = 2
-	s := openLeading(t, cfg)
-	if _, err := s.PutBlob(t.Context(), []byte("x")); !errors.Is(err, planner.ErrLevel) {
-		t.Error(err)
+	y := newYard(t)
+	one := y.voters(1, func(c *Config) { c.MaxLevel = 2 })[0]
+	two := y.node("n2", func(c *Config) { c.Join = []string{one.addr} }).mustStart("")
+	y.ready(two)
+	y.members(two, "n1+ n2+")
+	y.until("level 2", func() bool { return one.FeatureLevel() == 2 && two.FeatureLevel() == 2 })
+	data := module(1000, 6)
+	for _, n := range []*node{one, two} {
+		if _, err := n.PutBlob(t.Context(), data); !errors.Is(err, planner.ErrLevel) {
+			t.Errorf("%s: %v", n.cfg.NodeID, err)
+		}
+		if _, err := n.Propose(within(t, 30*time.Second), planner.PutPolicy{Version: versionOf(data, "a")}); !errors.Is(err, planner.ErrLevel) {
+			t.Errorf("%s: %v", n.cfg.NodeID, err)
+		}
 	}
-	data := []byte("x")
-	if _, err := s.Propose(t.Context(), planner.PutPolicy{Version: versionOf(data, "a")}); !errors.Is(err, planner.ErrLevel) {
-		t.Error(err)
-	}
+	one.stop()
+	one.cfg.MaxLevel = 0
+	one.mustStart("")
+	y.level(one, two)
+	push(t, two, data, "a")
+	y.has(one, data)
 }

@@ -7,7 +7,8 @@
 // joins one, and votes. A gateway receives everything, votes on nothing and
 // keeps nothing on disk. [Store.Propose] and [Store.ProposeFrame] change the
 // state from any node: the leader applies, others hand on, and the death of a
-// leader costs time and nothing else. [Store.View], [Store.State] and
+// leader costs time and nothing else. [Store.PutBlob] brings a policy's bytes to a
+// quorum beside the log, and every node fetches those that the state names. [Store.View], [Store.State] and
 // [Store.Prefix] read from memory; [Store.Read] waits until memory is as fresh
 // as asked. A fault that only a restart can cure closes [Store.Faulted]; reads
 // from memory go on after it.

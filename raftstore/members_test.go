@@ -407,7 +407,9 @@ func TestFeatureLevelWaitsForTheOldest(t *testing.T) {
 	one.stop()
 	one.cfg.MaxLevel = 0
 	one.mustStart("")
-	y.until("level 2 everywhere", func() bool { return one.FeatureLevel() == 2 && two.FeatureLevel() == 2 })
+	y.until("the level is risen everywhere", func() bool {
+		return one.FeatureLevel() == planner.MaxFeatureLevel && two.FeatureLevel() == planner.MaxFeatureLevel
+	})
 	if err := set(two); err != nil {
 		t.Error(err)
 	}

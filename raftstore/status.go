@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/yardmaster/yardmaster/core/planner"
+	"github.com/yardmaster/yardmaster/core/rollout"
 	"github.com/yardmaster/yardmaster/raftstore/group"
 	"github.com/yardmaster/yardmaster/raftstore/member"
 )
@@ -51,6 +52,9 @@ type NodeStatus struct {
 
 	Core   GroupStatus `json:"core"`
 	Prefix GroupStatus `json:"prefix"`
+
+	// MissingPolicies are the digests of policies whose bytes the node does not have.
+	MissingPolicies []rollout.Digest `json:"missing_policies,omitempty"`
 
 	SyncMedian time.Duration `json:"sync_median"` // of the disk, measured at the start; 0 in memory
 	SyncWorst  time.Duration `json:"sync_worst"`
@@ -101,6 +105,7 @@ func (s *Store) Status() NodeStatus {
 		Version: s.cfg.Version, MaxLevel: s.cfg.MaxLevel, Level: s.machine.FeatureLevel(),
 		PeerAddr: s.cfg.Advertise, AdminAddr: s.cfg.AdminAddr, Founders: s.id.Load().founders(),
 		SyncMedian: s.sync.Median, SyncWorst: s.sync.Worst, Verdict: s.care.verdict.Load(),
+		MissingPolicies: s.MissingBlobs(),
 	}
 	if g := s.groups.Load(); g != nil {
 		out.Core, out.Prefix = groupStatus(g.core), groupStatus(g.prefix)

@@ -69,6 +69,9 @@ func TestChildrenThatFail(t *testing.T) {
 		{"the compiler panics", sh("echo 'panic: index out of range' >&2; exit 2"), vet.ErrRefused, "the runtime's compiler fails on it: panic: index out of range"},
 		{"fails", sh("echo no space left >&2; exit 1"), vet.ErrChild, "no space left"},
 		{"says nonsense", sh("echo hello"), vet.ErrChild, "its answer of 6 bytes is none"},
+		{"says too little", sh(`cat >/dev/null; echo '{}'`), vet.ErrChild, "what came of step compile"},
+		{"says half", sh(`cat >/dev/null; echo '{"steps":[{"name":"compile","verdict":"passed"}]}'`), vet.ErrChild, "what came of step start"},
+		{"says what is no verdict", sh(`cat >/dev/null; echo '{"steps":[{"name":"compile","verdict":"fine"}]}'`), vet.ErrChild, `step compile was "fine"`},
 		{"says nothing", sh("cat >/dev/null"), vet.ErrChild, "its answer of 0 bytes"},
 		{"says it all day", sh("cat >/dev/null; yes '{' | head -c 5000000"), vet.ErrChild, "its answer of 1048576 bytes is none"},
 	}

@@ -74,7 +74,27 @@ func (p *Pipeline) child(ctx context.Context, j job, wasm []byte) (result, error
 	if err := json.Unmarshal(stdout.bytes, &r); err != nil {
 		return result{}, fmt.Errorf("%w: its answer of %d bytes is none: %w", ErrChild, len(stdout.bytes), err)
 	}
-	return r, nil
+	return r, r.complete(j.Mode)
+}
+
+// complete says whether a child has told what came of every step, or of one that it
+// refused.
+func (r *result) complete(mode string) error {
+	wanted := []string{StepCompile, StepStart, StepDryRun, StepCompare}
+	if mode == modeCompile {
+		wanted = wanted[:1]
+	}
+	for i, name := range wanted {
+		switch {
+		case i >= len(r.Steps) || r.Steps[i].Name != name:
+			return fmt.Errorf("%w: its answer does not say what came of step %s", ErrChild, name)
+		case r.Steps[i].Verdict == Refused:
+			return nil
+		case r.Steps[i].Verdict != Passed:
+			return fmt.Errorf("%w: it says that step %s was %q", ErrChild, name, r.Steps[i].Verdict)
+		}
+	}
+	return nil
 }
 
 // late tells why a child was not done in time: for what it had to do, or because the

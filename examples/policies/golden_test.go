@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -114,10 +115,8 @@ func TestGoldenDecisions(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, c := range f.Cases {
-				for _, call := range c.Calls {
-					if cmp.Equal(call.Want, golden.Want{}) {
-						t.Errorf("%s expects nothing", c.Name)
-					}
+				if !slices.ContainsFunc(c.Calls, func(call golden.Call) bool { return !cmp.Equal(call.Want, golden.Want{}) }) {
+					t.Errorf("%s expects nothing", c.Name)
 				}
 			}
 		})

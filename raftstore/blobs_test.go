@@ -83,13 +83,23 @@ func TestPolicyReachesEveryNode(t *testing.T) {
 	y.level(append(nodes, gw)...)
 
 	small, large := module(4000, 1), module(1<<20+17, 2)
-	push(t, nodes[1], small, "a")
+	everywhere := func(data []byte) {
+		t.Helper()
+		for _, n := range append(nodes, gw) {
+			y.has(n, data)
+			y.knows(n, rollout.DigestOf(data))
+		}
+	}
 	start := time.Now()
+	push(t, nodes[1], small, "a")
+	everywhere(small)
+	t.Logf("%d bytes pushed at a planner: everywhere in %v", len(small), time.Since(start))
+	start = time.Now()
 	d := push(t, gw, large, "b") // the gateway keeps it in memory
-	t.Logf("1 MiB pushed at a gateway in %v", time.Since(start))
+	t.Logf("%d bytes pushed at a gateway in %v", len(large), time.Since(start))
+	everywhere(large)
+	t.Logf("everywhere in %v", time.Since(start))
 	for _, n := range append(nodes, gw) {
-		y.has(n, small)
-		y.has(n, large)
 		y.until(n.cfg.NodeID+" lacks nothing", func() bool { return len(n.MissingBlobs()) == 0 })
 		if n.State().Rollout().Index() == 0 {
 			t.Error("the table has no index")
@@ -141,7 +151,7 @@ func TestPutNeedsAQuorum(t *testing.T) {
 	y.has(nodes[0], data)
 	y.has(nodes[1], data)
 	nodes[1].kill()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 	defer cancel()
 	_, err := nodes[0].PutBlob(ctx, module(1000, 4))
 	if !errors.Is(err, ErrTooFewHold) || !strings.Contains(err.Error(), "n2") || !strings.Contains(err.Error(), "1 of 3") {

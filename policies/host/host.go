@@ -51,7 +51,7 @@ type Options struct {
 // goroutines.
 type Host struct {
 	runtime  wazero.Runtime
-	cache    wazero.CompilationCache // nil without a directory
+	cache    *codeCache // nil without a directory
 	services Services
 	workers  int
 	open     atomic.Int64 // policies
@@ -75,7 +75,7 @@ func New(ctx context.Context, services Services, o Options) (*Host, error) {
 		if err != nil {
 			return nil, err
 		}
-		h.cache, config = cache, config.WithCompilationCache(cache)
+		h.cache, config = cache, config.WithCompilationCache(cache.runtime)
 	}
 	h.runtime = wazero.NewRuntimeWithConfig(ctx, config)
 	if err := h.offer(ctx); err != nil {
@@ -90,11 +90,7 @@ func (h *Host) Close(ctx context.Context) error {
 	if n := h.open.Load(); n > 0 {
 		return fmt.Errorf("host: %d %w", n, ErrOpen)
 	}
-	err := h.runtime.Close(ctx)
-	if h.cache != nil {
-		err = errors.Join(err, h.cache.Close(ctx))
-	}
-	return err
+	return errors.Join(h.runtime.Close(ctx), h.cache.Close(ctx))
 }
 
 // Load makes a policy with a number of instances of a module. params has a value for
@@ -129,7 +125,7 @@ var ErrCompile = errors.New("policy does not compile")
 // Compile compiles a module, or takes its code from the cache. Errors wrap
 // [ErrCompile].
 func (h *Host) Compile(ctx context.Context, m *Metered) (*Code, error) {
-	compiled, err := h.runtime.CompileModule(experimental.WithCompilationWorkers(ctx, h.workers), m.Wasm)
+	compiled, err := h.cache.compile(experimental.WithCompilationWorkers(ctx, h.workers), h.runtime, m.Wasm)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrCompile, m.Manifest.Name, err)
 	}

@@ -110,6 +110,7 @@ type State interface {
 	Member(id string) (planner.Member, bool)
 	Members() []planner.Member
 	Quota(tenant string) (*quota.Tenant, bool)
+	Quotas() quota.Ledger
 	FeatureLevel() uint32
 	Rollout() *rollout.Table     // policies: versions, bindings, states; never nil
 	Plan() (*scale.Plan, uint64) // how many workers each pool is to have, and the plan's index; nil: none

@@ -78,9 +78,11 @@ type Check struct {
 type Deps struct {
 	Dispatcher *dispatch.Dispatcher
 	View       func() *fleet.View // never returns nil
-	Registry   *measure.Registry
-	Clock      clock.Clock
-	Log        *slog.Logger
+	// Tenant says whose a request is; see [openai.Deps].
+	Tenant   func(*http.Request) (string, error)
+	Registry *measure.Registry
+	Clock    clock.Clock
+	Log      *slog.Logger
 	// Answers reports whether a worker answers, as far as the fleet knows; nil
 	// when every registered worker does.
 	Answers func(fleet.WorkerID) bool
@@ -123,6 +125,7 @@ func New(c Config, deps Deps) (*Server, error) {
 	s := &Server{cfg: c, deps: deps, cut: cut}
 	s.memory = newMemory(&s.requests)
 	s.api = openai.New(c.OpenAI, openai.Deps{
+		Tenant:     deps.Tenant,
 		Dispatcher: deps.Dispatcher, View: deps.View, Clock: deps.Clock, Log: deps.Log,
 	})
 	s.http = &http.Server{

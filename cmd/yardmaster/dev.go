@@ -26,9 +26,13 @@ func (a *app) devCommand() *cobra.Command {
 prefill and a decode worker as child processes on the CPU engine. Without a
 model, and without pip to fetch one, the workers run the scripted engine.
 
+With --scale both pools grow and shrink with the load; yardmaster scale show says how
+far and why.
+
 Ctrl-C drains and ends it; a second one ends it at once.`,
 		Example: `  yardmaster dev
   yardmaster dev --ask 'What is a marshalling yard?'
+  yardmaster dev --scale --scale-pool decode=1-4 --scale-hold 30s
   yardmaster dev --engine scripted --gateway-listen 127.0.0.1:9000`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -50,7 +54,7 @@ Ctrl-C drains and ends it; a second one ends it at once.`,
 		},
 	}
 	flags = bind(c, config.Use{Section: "dev"}, config.Use{Section: "gateway", Prefix: "gateway-"}, config.Use{Section: "policy", Prefix: "policy-"},
-		config.Use{Section: "log", Prefix: "log-"})
+		config.Use{Section: "scale", Prefix: "scale-", Except: []string{"actuator"}}, config.Use{Section: "log", Prefix: "log-"})
 	c.Flags().BoolVar(&once, "once", false, "end after the answer to --ask")
 	return c
 }

@@ -54,7 +54,7 @@ second signal ends it at once.`,
 	}
 	flags = bind(c, config.Use{Section: "planner"}, config.Use{Section: "cluster"},
 		config.Use{Section: "gateway", Prefix: "gateway-", Except: []string{"id", "engine"}},
-		config.Use{Section: "policy", Prefix: "policy-"},
+		config.Use{Section: "policy", Prefix: "policy-"}, config.Use{Section: "scale", Prefix: "scale-"},
 		config.Use{Section: "log", Prefix: "log-"}, config.Use{Section: "tls", Prefix: "tls-"})
 	return c
 }
@@ -63,8 +63,10 @@ func (a *app) runPlanner(ctx context.Context, e *config.Effective) error {
 	quit, force, signals := watchSignals(ctx)
 	defer signals.close()
 	c := &e.Config
+	stderr := &lockedWriter{w: a.err}
+	a.err = stderr
 	p := a.process(c.Log)
-	p.Settings = e.Settings
+	p.Settings, p.Output = e.Settings, stderr
 	planner, err := assemble.StartVoter(quit, p, c)
 	if err != nil {
 		return signals.outcome(err)

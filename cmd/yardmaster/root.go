@@ -114,7 +114,7 @@ Exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 not found,
 	root.SetErr(a.err)
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.PersistentFlags().StringVar(&a.file, "config", "", "configuration file (YAML); "+config.EnvFile+" names one too")
-	root.AddCommand(a.benchCommand(), a.clusterCommand(), a.configCommand(), a.devCommand(), a.explainCommand(), a.gatewayCommand(), a.modelCommand(), a.plannerCommand(), a.policyCommand(), a.policyChildCommand(), a.workerCommand(), a.versionCommand())
+	root.AddCommand(a.benchCommand(), a.clusterCommand(), a.configCommand(), a.devCommand(), a.explainCommand(), a.gatewayCommand(), a.modelCommand(), a.plannerCommand(), a.policyCommand(), a.policyChildCommand(), a.quotaCommand(), a.workerCommand(), a.versionCommand())
 	return root
 }
 
@@ -179,6 +179,10 @@ func (a *app) process(c config.Log) assemble.Process {
 	p := assemble.NewProcess(a.version, a.logger(c))
 	if self, err := os.Executable(); err == nil {
 		p.PolicyChild = []string{self, vet.ChildCommand}
+		p.Worker = []string{self, "worker"}
+		if file := a.configFile(); file != "" {
+			p.Worker = append(p.Worker, "--config", file)
+		}
 	} else {
 		p.Log.Warn("policies are compiled in this process, since its own file is not known", "error", err)
 	}

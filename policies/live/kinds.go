@@ -64,6 +64,16 @@ func (n *Node) Admission(configured admit.Policy) admit.Policy { return &admissi
 // Name is that of what is configured: what is bound changes.
 func (a *admission) Name() string { return a.configured.Name() }
 
+// Idle implements [admit.Idler].
+func (a *admission) Idle(model uint64) bool {
+	s := a.node.set.Load()
+	if s.courts[model] != nil || s.courts[0] != nil {
+		return false
+	}
+	i, ok := a.configured.(admit.Idler)
+	return ok && i.Idle(model)
+}
+
 // Admit is the verdict of what is bound.
 func (a *admission) Admit(ask *admit.Ask) admit.Verdict {
 	s := a.node.acquire()

@@ -50,6 +50,7 @@ type Parts struct {
 	Registry *measure.Registry // required with Ready or Cluster
 	Cluster  Cluster           // nil outside a cluster
 	Policies Policies          // nil where none can be bound
+	Quotas   Quotas            // nil where none are kept
 	// About is what a debug bundle tells of the process besides.
 	About About
 }
@@ -65,6 +66,7 @@ func Handler(p Parts) http.Handler {
 	r.Get("/admin/workers", p.workers)
 	(&clusterAPI{cluster: p.Cluster, registry: p.Registry, about: p.About}).mount(r)
 	(&policiesAPI{p.Policies}).mount(r)
+	(&quotasAPI{p.Quotas}).mount(r)
 	if p.Ready != nil {
 		mountStatus(r, p.Registry, p.Ready)
 	}

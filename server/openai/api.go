@@ -52,8 +52,11 @@ func (c Config) withDefaults() Config {
 type Deps struct {
 	Dispatcher *dispatch.Dispatcher
 	View       func() *fleet.View
-	Clock      clock.Clock
-	Log        *slog.Logger
+	// Tenant says whose a request is, empty for nobody's, or why it is not served: an
+	// *errs.Error of kind Unauthorized. nil knows no tenants.
+	Tenant func(*http.Request) (string, error)
+	Clock  clock.Clock
+	Log    *slog.Logger
 }
 
 // API serves the OpenAI routes.
@@ -96,6 +99,7 @@ const (
 	headerExplain   = "X-Yardmaster-Explain" // request: 1 asks for headerPath
 	headerPath      = "X-Yardmaster-Path"    // dispatch.Placement
 	headerReason    = "X-Yardmaster-Reason"  // machine word of an error
+	headerClass     = "X-Yardmaster-Class"   // request: background, batch, standard or critical
 )
 
 // Headers that other routers' clients send, in the order in which they count. Names

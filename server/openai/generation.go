@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/yardmaster/yardmaster/core/admit"
 	"github.com/yardmaster/yardmaster/core/dispatch"
 	"github.com/yardmaster/yardmaster/core/errs"
 	"github.com/yardmaster/yardmaster/core/wire/edge"
@@ -25,7 +26,11 @@ func (a *API) generation(route, path string) http.HandlerFunc {
 			return
 		}
 		defer life.Close()
-		req, err := a.read(w, r, life)
+		tenant, err := a.tenant(r)
+		var req *edge.Request
+		if err == nil {
+			req, err = a.read(w, r, life)
+		}
 		if err != nil {
 			outcome := life.Refuse(err)
 			a.log(r, id, route, nil, &outcome)
@@ -37,6 +42,7 @@ func (a *API) generation(route, path string) http.HandlerFunc {
 		req.Stream = req.Stream && !whole
 		outcome := life.Serve(r.Context(), &dispatch.Request{
 			Request: req, ID: id, Path: path, Trace: trace(r), Whole: whole, Session: session(r, req), Wishes: wishes(r),
+			Tenant: tenant, Class: class(r),
 		}, answer)
 		a.log(r, id, route, req, &outcome)
 		life.Close()
@@ -76,6 +82,23 @@ func trace(r *http.Request) string {
 		}
 	}
 	return v
+}
+
+// tenant is whose the request is.
+func (a *API) tenant(r *http.Request) (string, error) {
+	if a.deps.Tenant == nil {
+		return "", nil
+	}
+	return a.deps.Tenant(r)
+}
+
+// class is how urgent the client says its request is. What is no class is none.
+func class(r *http.Request) admit.Class {
+	if v := r.Header[headerClass]; len(v) > 0 {
+		c, _ := admit.ParseClass(v[0])
+		return c
+	}
+	return admit.Standard
 }
 
 // session is what keeps a conversation together for policies: a header, or what the

@@ -17,6 +17,10 @@ import (
 // listModels lists every model that a worker is registered for.
 func (a *API) listModels(w http.ResponseWriter, r *http.Request) {
 	Identify(w, r)
+	if _, err := a.tenant(r); err != nil {
+		WriteError(w, err)
+		return
+	}
 	view := a.deps.View()
 	body := []byte(`{"object":"list","data":[`)
 	for i, name := range view.Models() {
@@ -31,6 +35,10 @@ func (a *API) listModels(w http.ResponseWriter, r *http.Request) {
 // getModel describes one model. Names may contain slashes, escaped or not.
 func (a *API) getModel(w http.ResponseWriter, r *http.Request) {
 	Identify(w, r)
+	if _, err := a.tenant(r); err != nil {
+		WriteError(w, err)
+		return
+	}
 	name := chi.URLParam(r, "*")
 	if plain, err := url.PathUnescape(name); err == nil && r.URL.RawPath != "" {
 		name = plain

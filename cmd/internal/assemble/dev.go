@@ -11,6 +11,8 @@ import (
 
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
 	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/scale"
+	"github.com/yardmaster/yardmaster/gpu/actuate"
 	"github.com/yardmaster/yardmaster/gpu/launch"
 )
 
@@ -19,7 +21,8 @@ import (
 type Dev struct {
 	Planner  *Planner
 	Gateway  *Gateway
-	children []*launch.Child
+	children []*launch.Child  // that were started first; nobody's once they are adopted
+	scaled   *actuate.Process // nil where the pools stay as they are
 }
 
 // DevOptions say how the children are run.
@@ -34,6 +37,8 @@ type DevOptions struct {
 	Output io.Writer
 	// Workers are the children. Empty means one prefill and one decode worker.
 	Workers []DevWorker
+	// ScaledArgs are further flags of workers that are started for the load.
+	ScaledArgs []string
 	// Supervision says how children are started again. Its FinalCodes, Clock and
 	// Log are set here.
 	Supervision launch.Options
@@ -60,6 +65,7 @@ func StartDev(ctx context.Context, p Process, c *config.Config, o DevOptions) (*
 	gateway.Tokenizers = append(slices.Clone(gateway.Tokenizers), devTokenizer(c.Worker.ServedName, o)...)
 	own.TLS = config.TLS{}
 	own.Planner.DataDir, own.Planner.Listen = c.Dev.DataDir, "127.0.0.1:0"
+	own.Scale = devScale(c)
 	if len(own.Policy.TrustedKeys) == 0 {
 		own.Policy.AllowUnsigned = true // one machine, one user
 	}
@@ -74,7 +80,9 @@ func StartDev(ctx context.Context, p Process, c *config.Config, o DevOptions) (*
 		for _, w := range o.Workers {
 			d.children = append(d.children, launch.Start(d.command(c, o, w), supervision))
 		}
-		err = d.ready(ctx, p, len(o.Workers))
+		if err = d.ready(ctx, p, len(o.Workers)); err == nil && own.Scale.On() {
+			err = d.scale(p, c, o, supervision)
+		}
 	}
 	if err != nil {
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -139,7 +147,18 @@ func (d *Dev) Model() string {
 }
 
 // Children are the workers' processes.
-func (d *Dev) Children() []*launch.Child { return slices.Clone(d.children) }
+func (d *Dev) Children() []*launch.Child {
+	if d.scaled == nil {
+		return slices.Clone(d.children)
+	}
+	var out []*launch.Child
+	for _, child := range d.scaled.Children() {
+		if process, ok := child.(*launch.Child); ok {
+			out = append(out, process)
+		}
+	}
+	return out
+}
 
 // Worker is the registered worker of that id.
 func (d *Dev) Worker(id fleet.WorkerID) (fleet.Worker, bool) {
@@ -158,6 +177,9 @@ func (d *Dev) Close(ctx context.Context) error {
 	if d.Gateway != nil {
 		faults = append(faults, d.Gateway.Close(ctx))
 	}
+	if d.scaled != nil {
+		faults = append(faults, d.scaled.Close(ctx))
+	}
 	stopped := make(chan error, len(d.children))
 	for _, child := range d.children {
 		go func() { stopped <- child.Stop(ctx) }()
@@ -166,4 +188,46 @@ func (d *Dev) Close(ctx context.Context) error {
 		faults = append(faults, <-stopped)
 	}
 	return errors.Join(append(faults, d.Planner.Close(ctx))...)
+}
+
+// devBudget is the most workers of dev where scale.budget says nothing: a laptop has
+// bounds that no setting knows.
+const devBudget = 8
+
+// devScale is how dev sizes its pools.
+func devScale(c *config.Config) config.Scale {
+	s := c.Scale
+	if !c.Dev.Scale {
+		s.Policy = config.ScaleOff
+		return s
+	}
+	if !s.On() {
+		s.Policy = config.ScalePolicies()[1]
+	}
+	if s.Budget == 0 {
+		s.Budget = devBudget
+	}
+	return s
+}
+
+// scale puts the workers under the plan: pools grow and shrink from now on.
+func (d *Dev) scale(p Process, c *config.Config, o DevOptions, supervision launch.Options) error {
+	model := d.Model()
+	a := d.Planner.actuate(p, actuate.ProcessConfig{
+		Serves: func(key scale.Key) bool { return key.Model == model },
+		Start: func(key scale.Key, id fleet.WorkerID) actuate.Child {
+			return launch.Start(d.command(c, o, DevWorker{ID: string(id), Role: key.Role.String(), Args: o.ScaledArgs}), supervision)
+		},
+		DrainTime: c.Worker.DrainTimeout + stopTime,
+	})
+	for i, w := range o.Workers {
+		role, err := fleet.ParseRole(w.Role)
+		if err != nil {
+			return err
+		}
+		a.Adopt(scale.Key{Model: model, Role: role}, fleet.WorkerID(w.ID), d.children[i])
+	}
+	d.children, d.scaled = nil, a
+	d.Planner.follow(p, a)
+	return nil
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/yardmaster/yardmaster/core/unit"
 	"github.com/yardmaster/yardmaster/gpu/engine/cpu"
 	"github.com/yardmaster/yardmaster/gpu/engine/openai"
-	"github.com/yardmaster/yardmaster/raftstore"
 	"github.com/yardmaster/yardmaster/server"
 	"github.com/yardmaster/yardmaster/server/admin"
 	"github.com/yardmaster/yardmaster/server/hub"
@@ -139,7 +138,7 @@ func (g *Gateway) startAdmin(ctx context.Context, p Process, addr string, f Flee
 	g.admin.gateway.Store(g.dispatcher)
 	parts := admin.Parts{Workers: crew(p, f, g.admin.dispatcher)}
 	if lone, ok := f.(*Planner); ok {
-		parts.Policies = lone.governing.operator(p, func() *raftstore.Store { return lone.store })
+		parts.Policies, parts.Quotas = lone.governing.operator(p, lone.quotas), quotaOperator{lone.quotas}
 	}
 	g.admin.serve(p, parts)
 	g.after = append(g.after, g.admin.close)
@@ -177,6 +176,13 @@ func (g *Gateway) build(p Process, c config.Gateway, routing route.Config, f Fle
 		View: f.View, Samples: f.Samples, Events: f.Events, Adapter: find, Reach: reach, Registry: p.Registry, Clock: p.Clock,
 		Prompts: prompt.New(prompt.Options{Texts: texts, Clock: p.Clock, Registry: p.Registry}),
 	}
+	if err := admission(p, c, f, &deps); err != nil {
+		return err
+	}
+	whose, err := openTenants(c)
+	if err != nil {
+		return err
+	}
 	conditions := checks(f)
 	if by, ok := f.(governed); ok {
 		conditions = append(conditions, by.governor().settle(&routing, &deps)...)
@@ -205,7 +211,7 @@ func (g *Gateway) build(p Process, c config.Gateway, routing route.Config, f Fle
 	g.server, err = server.New(server.Config{
 		OpenAI:  frontdoor.Config{MaxBody: c.MaxBody, MaxStops: c.MaxStops, MaxDepth: c.MaxDepth, Explain: c.Explain, Stream: stream},
 		Unready: c.UnreadyTime, MaxHeader: int(c.MaxHeader),
-	}, server.Deps{Dispatcher: g.dispatcher, View: f.View, Answers: answers, Absent: absent, Checks: conditions, Registry: p.Registry, Clock: p.Clock, Log: p.Log})
+	}, server.Deps{Dispatcher: g.dispatcher, View: f.View, Tenant: whose.serve(), Answers: answers, Absent: absent, Checks: conditions, Registry: p.Registry, Clock: p.Clock, Log: p.Log})
 	if err != nil {
 		return err
 	}

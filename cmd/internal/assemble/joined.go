@@ -69,6 +69,7 @@ func StartJoinedGateway(ctx context.Context, p Process, c *config.Config) (*Gate
 	}
 	operators.serve(p, admin.Parts{
 		Cluster: operator{store: node.store}, Workers: crew(p, r, operators.dispatcher), Policies: r.governing.operator(p, node.store),
+		Quotas: quotaOperator{node.store},
 	})
 	g, err := StartGateway(ctx, p, c.Gateway, r)
 	if err != nil {
@@ -125,6 +126,8 @@ func (r *replica) Samples() *fleet.Samples {
 
 // Events is the index of what workers said they hold.
 func (r *replica) Events() *prefix.Table { return r.seen.Load().Prefix().Table() }
+
+func (r *replica) quotas() *raftstore.Store { return r.node.store() }
 
 func (r *replica) governor() *governor { return r.governing }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/load"
 	"github.com/yardmaster/yardmaster/core/prefix"
+	"github.com/yardmaster/yardmaster/core/traffic"
 	"github.com/yardmaster/yardmaster/raftstore"
 	"github.com/yardmaster/yardmaster/raftstore/identity"
 	"github.com/yardmaster/yardmaster/raftstore/transport"
@@ -196,6 +197,7 @@ var ErrNoPeerHost = errors.New("say by which host name other members reach this 
 func (n *node) gatewayLoad(p Process, table *load.Table, view func() *fleet.View, own *hub.Server) (*hub.Link, error) {
 	return hub.NewLink(hub.LinkConfig{
 		Gateway: n.config.NodeID, Incarnation: uint64(p.Clock.Now().UnixNano()), Table: table, View: view,
+		Traffic: func() []traffic.Totals { return traffic.Read(p.Registry) },
 		Leader: func() (id, addr string, self bool) {
 			id, addr = n.store().Leader()
 			return id, addr, id == n.config.NodeID

@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/yardmaster/yardmaster/core/planner"
 	"github.com/yardmaster/yardmaster/raftstore"
 	"github.com/yardmaster/yardmaster/raftstore/member"
 	"github.com/yardmaster/yardmaster/raftstore/wal"
@@ -43,6 +44,9 @@ func tell(err error) error {
 		{raftstore.ErrUnknownMember, admin.ErrUnknownMember},
 		{raftstore.ErrRefused, admin.ErrRefused},
 		{raftstore.ErrBusy, admin.ErrRefused},
+		{planner.ErrInvalid, admin.ErrInvalid},
+		{planner.ErrLevel, admin.ErrRefused},
+		{planner.ErrFull, admin.ErrRefused},
 	} {
 		if errors.Is(err, known.from) {
 			return &told{err, known.as}

@@ -32,10 +32,13 @@ type Planner struct {
 	hub       *hub.Server  // nil alone
 	admin     *adminServer // nil without one
 	governing *governor    // nil before it is started
-	addr      string
-	cancel    context.CancelFunc
-	tasks     sync.WaitGroup
-	log       func(msg string, args ...any)
+	scaling   scaling
+	// background runs a task until the planner ends; set by start.
+	background func(task func(context.Context))
+	addr       string
+	cancel     context.CancelFunc
+	tasks      sync.WaitGroup
+	log        func(msg string, args ...any)
 
 	mu     sync.Mutex
 	link   *hub.Link // of this process's gateway; nil before it has one
@@ -60,6 +63,7 @@ func StartPlanner(ctx context.Context, p Process, c *config.Config) (*Planner, e
 	if err := out.govern(ctx, p, c); err != nil {
 		return nil, errors.Join(err, out.Close(ctx))
 	}
+	out.prepareScaling(p, c.Scale)
 	if err := out.start(ctx, p, c.Planner, c.TLS); err != nil {
 		return nil, errors.Join(err, out.Close(ctx))
 	}
@@ -88,9 +92,11 @@ func StartVoter(ctx context.Context, p Process, c *config.Config) (*Planner, err
 	if err := out.govern(ctx, p, c); err != nil {
 		return nil, errors.Join(err, out.Close(ctx))
 	}
+	out.prepareScaling(p, c.Scale)
 	parts := admin.Parts{
 		Cluster: operator{node.store, c.Planner.DataDir}, Workers: crew(p, out, operators.dispatcher),
 		Policies: out.governing.operator(p, node.store),
+		Quotas:   quotaOperator{node.store},
 	}
 	if !c.Planner.Gateway {
 		parts.Ready = out.ready
@@ -99,6 +105,7 @@ func StartVoter(ctx context.Context, p Process, c *config.Config) (*Planner, err
 	if err := out.start(ctx, p, c.Planner, c.TLS); err != nil {
 		return nil, errors.Join(err, out.Close(ctx))
 	}
+	out.startProcesses(p, c)
 	if _, members := out.store.Members(); len(members) <= 1 && len(c.Cluster.Join) == 0 {
 		return out, out.lead(ctx)
 	}
@@ -112,6 +119,9 @@ func (p *Planner) govern(ctx context.Context, process Process, c *config.Config)
 	return err
 }
 
+// quotas is where tenants' quotas are.
+func (p *Planner) quotas() *raftstore.Store { return p.store }
+
 // governor is the policies of this process, which a gateway's decisions follow.
 func (p *Planner) governor() *governor { return p.governing }
 
@@ -123,6 +133,7 @@ func leasesOf(c config.Planner) *lead.Leases {
 func (p *Planner) start(ctx context.Context, process Process, c config.Planner, security config.TLS) error {
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	p.cancel, p.failed = cancel, make(chan error, 4)
+	p.background = func(task func(context.Context)) { p.tasks.Go(func() { task(run) }) }
 	p.log = process.Log.Info
 	tlsConfig, err := mutualTLS(security)
 	if err != nil {
@@ -157,6 +168,7 @@ func (p *Planner) start(ctx context.Context, process Process, c config.Planner, 
 			Clock: process.Clock, Registry: process.Registry, Logger: process.Log,
 		})
 	})
+	p.startScaling(process)
 	p.tasks.Go(func() {
 		select {
 		case <-p.store.Faulted():
@@ -194,7 +206,7 @@ func (p *Planner) startHub(process Process) (err error) {
 		return nil
 	}
 	p.hub, err = hub.NewServer(hub.ServerConfig{
-		Leading: p.store.Leading, View: p.store.View, Samples: p.leases.Samples, Peer: transport.PeerID,
+		Leading: p.store.Leading, View: p.store.View, Samples: p.leases.Samples, Traffic: p.scaling.traffic, Peer: transport.PeerID,
 		Options: transport.GRPCServerOptions(), Registry: process.Registry, Clock: process.Clock, Logger: process.Log,
 	})
 	if err != nil {
@@ -278,6 +290,7 @@ func (p *Planner) Events() *prefix.Table { return p.store.Prefix().Table() }
 // share has this process's gateway and the others' know of each other.
 func (p *Planner) share(process Process, table *load.Table) (*hub.Link, error) {
 	if p.node == nil {
+		p.keepTraffic(process)
 		return nil, nil
 	}
 	link, err := p.node.gatewayLoad(process, table, p.store.View, p.hub)
@@ -313,6 +326,7 @@ const handOver = 500 * time.Millisecond
 // first.
 func (p *Planner) Close(ctx context.Context) error {
 	p.stepDown(ctx)
+	stopped := p.scaling.stop(ctx)
 	p.governing.end() //nolint:contextcheck // it has time of its own
 	if p.hub != nil {
 		p.hub.Close(ctx)
@@ -329,11 +343,11 @@ func (p *Planner) Close(ctx context.Context) error {
 	}
 	if p.node == nil {
 		p.tasks.Wait()
-		return p.store.Close(ctx)
+		return errors.Join(stopped, p.store.Close(ctx))
 	}
 	err := p.node.close(ctx)
 	p.tasks.Wait()
-	return err
+	return errors.Join(stopped, err)
 }
 
 // stepDown hands leadership on if there is anybody to take it.

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -24,6 +25,12 @@ type Process struct {
 	// PolicyChild is the program, with its arguments, that tries uploaded policies in a
 	// process of its own; empty tries them in this one, as only tests do.
 	PolicyChild []string
+	// Worker is the program, with its arguments, that runs a worker with this process's
+	// settings; empty starts none.
+	Worker []string
+	// Output gets what such workers say, a line a Write; nil drops it. It must be safe
+	// for concurrent use.
+	Output io.Writer
 	// Settings are the effective ones, for debug bundles; secrets are in them by
 	// reference only. They may be nil.
 	Settings []config.Setting

@@ -37,6 +37,7 @@ func (c *Config) check(faults *problems) {
 		faults.add("", "worker.script needs worker.engine: scripted")
 	}
 	c.Cluster.check(faults)
+	c.Scale.check(faults, &c.Worker)
 }
 
 func (c *Cluster) check(faults *problems) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/yardmaster/yardmaster/core/scale"
 	"github.com/yardmaster/yardmaster/core/unit"
 )
 
@@ -18,6 +19,7 @@ type Config struct {
 	Planner Planner
 	Cluster Cluster
 	Policy  Policy
+	Scale   Scale
 	Worker  Worker
 	Dev     Dev
 }
@@ -70,6 +72,9 @@ type Gateway struct {
 	DrainTimeout      time.Duration
 	Explain           bool
 	Tokenizers        []string // MODEL=PATH
+	Admission         string   // a native policy of core/admit
+	TenantHeader      string   // set by a proxy that is trusted; empty: none
+	TenantKeys        string   // file of tenants and their keys; empty: none
 }
 
 // DefaultAdmin is gateway.admin unless something else is set.
@@ -118,6 +123,25 @@ type Policy struct {
 	CacheDir      string // of compiled code; empty: below the data folder, or thrown away at the end
 }
 
+// Scale is how the leader sizes pools, and who makes the fleet so.
+type Scale struct {
+	Policy   string // off, or a native policy of core/scale
+	Interval time.Duration
+	Budget   int      // most workers of all pools; 0: no bound but the pools' own
+	Pools    []string // [MODEL/]ROLE=MIN-MAX; see PoolLimits
+	TTFT     time.Duration
+	ITL      time.Duration
+	Hold     time.Duration // that a pool must have wanted fewer
+	Actuator string        // advisory, process
+	Starts   int           // worker processes that start at once
+}
+
+// On reports whether pools are sized.
+func (s Scale) On() bool { return s.Policy != ScaleOff }
+
+// ScaleOff is the scale.policy that sizes nothing.
+const ScaleOff = "off"
+
 // Worker is one engine and what stands beside it.
 type Worker struct {
 	ID           string
@@ -149,6 +173,7 @@ type Dev struct {
 	Disaggregate string // instead of gateway.disaggregate
 	DataDir      string
 	Ask          string
+	Scale        bool
 }
 
 // setting is one row of the table.
@@ -222,6 +247,10 @@ func (c *Config) table() []setting {
 		{"gateway.explain", boolean(&c.Gateway.Explain), "false", "tell every client in x-yardmaster-path how its request was placed; by default those that send x-yardmaster-explain: 1"},
 		{"gateway.tokenizer", tokenizers(&c.Gateway.Tokenizers), "", "tokenizers of models, so that prompts are known by their tokens: a .gguf file, a tokenizer.json, or scripted for the scripted engine's own"},
 
+		{"gateway.admission", admission(&c.Gateway.Admission), "open", "who is served while no admission policy is bound: " + strings.Join(admissions(), ", ")},
+		{"gateway.tenant-header", text(&c.Gateway.TenantHeader), "", "header in which a trusted proxy names the tenant of a request; clients that reach the gateway themselves could name any"},
+		{"gateway.tenant-keys", path(&c.Gateway.TenantKeys), "", "file of API keys, a tenant and a key a line, the key as it is or as sha256: and its hash; requests without a known key get status 401, and the header counts for nothing"},
+
 		{"planner.id", nodeName(&c.Planner.ID, false), "planner-0", "name of this planner in the cluster, another for each, kept across restarts"},
 		{"planner.listen", address(&c.Planner.Listen, false), "127.0.0.1:8090", "address where workers register"},
 		{"planner.data-dir", path(&c.Planner.DataDir), "", "folder of the log and the snapshots; the planner command needs one"},
@@ -242,6 +271,16 @@ func (c *Config) table() []setting {
 		{"policy.trusted-key", paths(&c.Policy.TrustedKeys), "", "public keys whose signatures on uploaded policies count, PEM files; yardmaster policy keygen makes a pair"},
 		{"policy.allow-unsigned", boolean(&c.Policy.AllowUnsigned), "false", "take uploaded policies that nobody signed; dev does, unless it trusts a key"},
 		{"policy.cache-dir", path(&c.Policy.CacheDir), "", "folder of policies' compiled code, which only this user may write; the default is policies in the planner's data folder, and a folder that is thrown away for others"},
+
+		{"scale.policy", choice(&c.Scale.Policy, ScalePolicies()...), ScaleOff, "how the leader sizes pools of workers, unless an autoscaler is bound with yardmaster policy promote; off sizes none; the same on all planners"},
+		{"scale.interval", duration(&c.Scale.Interval, 100*time.Millisecond, time.Hour), "5s", "time between two looks at the pools"},
+		{"scale.budget", integer(&c.Scale.Budget, 0, scale.MaxReplicas), "0", "most workers of all pools together at any moment, those that drain included; 0 bounds only each pool"},
+		{"scale.pool", pools(&c.Scale.Pools), "", "fewest and most workers of pools: llama/decode=1-4, or decode=1-4 for all models; a most that is left out, 1-, is no bound; pools that are not named keep at least 1"},
+		{"scale.ttft", duration(&c.Scale.TTFT, 0, time.Hour), "0s", "wanted time to first token, for policies that plan by it; 0 wants none"},
+		{"scale.itl", duration(&c.Scale.ITL, 0, time.Hour), "0s", "wanted time between tokens, for policies that plan by it; 0 wants none"},
+		{"scale.hold", duration(&c.Scale.Hold, 0, day), "2m0s", "time that a pool must have wanted fewer workers before it shrinks"},
+		{"scale.actuator", choice(&c.Scale.Actuator, "advisory", "process"), "advisory", "what is done about the plan: advisory says it in metrics, the log and yardmaster scale show; process starts and drains workers of the worker section on this machine, on one planner only"},
+		{"scale.starts", integer(&c.Scale.Starts, 1, 64), "2", "worker processes that may be starting at once"},
 
 		{"worker.id", text(&c.Worker.ID), "", "name of this worker, kept across restarts; the default is its role, its host unless that is loopback, and its port, so that with port 0 each start is a new worker"},
 		{"worker.engine", choice(&c.Worker.Engine, "cpu", "scripted"), "cpu", "engine to host"},
@@ -269,6 +308,7 @@ func (c *Config) table() []setting {
 		{"dev.disaggregate", choice(&c.Dev.Disaggregate, "auto", "never", "always"), "always", "as gateway.disaggregate, which it replaces here so that short questions are disaggregated too"},
 		{"dev.data-dir", path(&c.Dev.DataDir), "", "folder of the planner's log; the default is thrown away at the end"},
 		{"dev.ask", text(&c.Dev.Ask), "", "question to answer once everything is up"},
+		{"dev.scale", boolean(&c.Dev.Scale), "false", "grow and shrink both pools with the load, by scale.policy, or " + ScalePolicies()[1] + " where that is off, to 8 workers unless scale.budget says otherwise"},
 	}
 }
 

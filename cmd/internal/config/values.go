@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/yardmaster/yardmaster/core/admit"
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/route"
 	"github.com/yardmaster/yardmaster/core/unit"
@@ -134,6 +135,22 @@ func PolicyParts(raw string) (parts []PolicyPart, err error) {
 		parts = append(parts, part)
 	}
 	return parts, nil
+}
+
+// admissions are the names of the native admission policies, the default one first.
+func admissions() []string {
+	var names []string
+	for _, p := range admit.Policies() {
+		names = append(names, p.Name())
+	}
+	return names
+}
+
+func admission(place *string) value {
+	return typed[string]{place: place, name: "policy", format: keep, parse: func(raw string) (string, error) {
+		_, err := admit.PolicyNamed(raw)
+		return raw, err
+	}}
 }
 
 func boolean(place *bool) value {

@@ -1,0 +1,169 @@
+package assemble
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/yardmaster/yardmaster/cmd/internal/config"
+	"github.com/yardmaster/yardmaster/core/admit"
+	"github.com/yardmaster/yardmaster/core/dispatch"
+	"github.com/yardmaster/yardmaster/core/errs"
+	"github.com/yardmaster/yardmaster/core/planner"
+	"github.com/yardmaster/yardmaster/core/unit"
+	"github.com/yardmaster/yardmaster/raftstore"
+)
+
+// tenants says whose requests are, by a key that clients send or by a header that a
+// trusted proxy sets.
+type tenants struct {
+	header string
+	keys   map[[sha256.Size]byte]string // tenant by the hash of a key; nil without keys
+}
+
+const (
+	maxTenantName = 128
+	maxTenantKeys = 1 << 16
+)
+
+// ErrTenantKeys means that the file of tenants' keys cannot be used.
+var ErrTenantKeys = errors.New("cannot use the tenants' keys")
+
+// openTenants reads the keys. It is nil where there are no tenants.
+func openTenants(c config.Gateway) (*tenants, error) {
+	if c.TenantHeader == "" && c.TenantKeys == "" {
+		return nil, nil
+	}
+	t := &tenants{header: http.CanonicalHeaderKey(c.TenantHeader)}
+	if c.TenantKeys == "" {
+		return t, nil
+	}
+	f, err := os.Open(c.TenantKeys)
+	if err != nil {
+		return nil, fmt.Errorf("gateway.tenant-keys: %w", err)
+	}
+	defer f.Close() //nolint:errcheck // read only
+	t.keys = map[[sha256.Size]byte]string{}
+	lines := bufio.NewScanner(f)
+	for n := 1; lines.Scan(); n++ {
+		if err := t.add(lines.Text()); err != nil {
+			return nil, fmt.Errorf("gateway.tenant-keys: %s, line %d: %w", c.TenantKeys, n, err)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("gateway.tenant-keys: %w: %w", ErrTenantKeys, err)
+	}
+	return t, nil
+}
+
+// add takes a line of the file: a tenant and a key, or its hash after "sha256:".
+func (t *tenants) add(line string) error {
+	line, _, _ = strings.Cut(line, "#")
+	words := strings.Fields(line)
+	switch {
+	case len(words) == 0:
+		return nil
+	case len(words) != 2:
+		return fmt.Errorf("%w: a line has a tenant and a key", ErrTenantKeys)
+	case len(words[0]) > maxTenantName:
+		return fmt.Errorf("%w: the tenant's name is longer than %d bytes", ErrTenantKeys, maxTenantName)
+	case len(t.keys) == maxTenantKeys:
+		return fmt.Errorf("%w: there are more than %d", ErrTenantKeys, maxTenantKeys)
+	}
+	hash := sha256.Sum256([]byte(words[1]))
+	if text, hashed := strings.CutPrefix(words[1], "sha256:"); hashed {
+		b, err := hex.DecodeString(text)
+		if err != nil || len(b) != sha256.Size {
+			return fmt.Errorf("%w: a hash has 64 hexadecimal digits", ErrTenantKeys)
+		}
+		hash = [sha256.Size]byte(b)
+	}
+	if _, twice := t.keys[hash]; twice {
+		return fmt.Errorf("%w: the key stands there twice", ErrTenantKeys)
+	}
+	t.keys[hash] = words[0]
+	return nil
+}
+
+// of is the tenant of a request. With keys, one without a known key is refused.
+func (t *tenants) of(r *http.Request) (string, error) {
+	if t.keys != nil {
+		key, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if !bearer {
+			key = r.Header.Get("X-Api-Key")
+		}
+		tenant, known := t.keys[sha256.Sum256([]byte(key))]
+		if !known || key == "" {
+			return "", &errs.Error{Kind: errs.Unauthorized, Client: "the API key is missing or not known", Code: "invalid_api_key"}
+		}
+		return tenant, nil
+	}
+	name := r.Header.Get(t.header)
+	if len(name) > maxTenantName {
+		return "", &errs.Error{Kind: errs.BadRequest, Client: fmt.Sprintf("the tenant's name is longer than %d bytes", maxTenantName), Code: "invalid_tenant"}
+	}
+	return name, nil
+}
+
+// serve has a gateway's requests belong to tenants.
+func (t *tenants) serve() func(*http.Request) (string, error) {
+	if t == nil {
+		return nil
+	}
+	return t.of
+}
+
+// budgeted is a fleet whose cluster keeps quotas.
+type budgeted interface{ quotas() *raftstore.Store }
+
+// admission sets up who may come in.
+func admission(p Process, c config.Gateway, f Fleet, deps *dispatch.Deps) error {
+	policy, err := admit.PolicyNamed(c.Admission)
+	if err != nil {
+		return fmt.Errorf("gateway.admission: %w", err)
+	}
+	deps.Admission = policy
+	if by, ok := f.(governed); ok && by.governor() != nil {
+		deps.Admission = by.governor().Admission(policy)
+	}
+	if by, ok := f.(budgeted); ok {
+		deps.Quota = admit.NewSpender(admit.SpenderConfig{}, ledger{by.quotas}, p.Clock)
+	}
+	return nil
+}
+
+// ledger is a cluster's quotas as a gateway spends them.
+type ledger struct{ store func() *raftstore.Store }
+
+// Limited implements admit.Granter.
+func (l ledger) Limited(tenant string) (unit.Tokens, bool) {
+	q, ok := l.store().State().Quota(tenant)
+	if !ok {
+		return 0, false
+	}
+	return q.Limit, true
+}
+
+// Grant implements admit.Granter.
+func (l ledger) Grant(ctx context.Context, tenant string, window uint64, tokens unit.Tokens) (unit.Tokens, error) {
+	store := l.store()
+	res, err := store.Propose(ctx, planner.GrantQuota{Tenant: tenant, Holder: store.Holder(), Window: window, Tokens: tokens})
+	if err != nil {
+		return 0, err
+	}
+	switch err := res.Err(); {
+	case errors.Is(err, planner.ErrUnknownTenant):
+		return tokens, nil // its quota has just ended
+	case errors.Is(err, planner.ErrStaleWindow), errors.Is(err, planner.ErrFull):
+		return 0, nil // another gateway's clock is ahead: this window gives nothing more
+	case err != nil:
+		return 0, err
+	}
+	return res.Granted, nil
+}

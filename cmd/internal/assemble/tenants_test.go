@@ -1,0 +1,81 @@
+package assemble
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/yardmaster/yardmaster/cmd/internal/config"
+	"github.com/yardmaster/yardmaster/core/errs"
+)
+
+func TestTenantsByKey(t *testing.T) {
+	hash := sha256.Sum256([]byte("sk-two"))
+	file := filepath.Join(t.TempDir(), "keys")
+	text := "# who and what\nacme sk-one # their first\n\nacme sha256:" + hex.EncodeToString(hash[:]) + "\nother\tsk-three\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	whose, err := openTenants(config.Gateway{TenantKeys: file, TenantHeader: "x-tenant"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ header, value, want string }{
+		{"Authorization", "Bearer sk-one", "acme"},
+		{"Authorization", "Bearer sk-two", "acme"},
+		{"X-Api-Key", "sk-three", "other"},
+		{"Authorization", "Bearer sk-four", ""},
+		{"Authorization", "sk-one", ""},
+		{"X-Tenant", "acme", ""},
+		{"Accept", "*/*", ""},
+	} {
+		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://h/", http.NoBody)
+		r.Header.Set(tt.header, tt.value)
+		got, err := whose.of(r)
+		if got != tt.want || (tt.want == "") != (errs.KindOf(err) == errs.Unauthorized) {
+			t.Errorf("%s: %s: %q, %v; want %q", tt.header, tt.value, got, err, tt.want)
+		}
+	}
+}
+
+func TestTenantsByHeader(t *testing.T) {
+	whose, err := openTenants(config.Gateway{TenantHeader: "x-tenant"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://h/", http.NoBody)
+	if got, err := whose.of(r); got != "" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	r.Header.Set("X-Tenant", "acme")
+	if got, err := whose.of(r); got != "acme" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	r.Header.Set("X-Tenant", strings.Repeat("a", maxTenantName+1))
+	if _, err := whose.of(r); errs.KindOf(err) != errs.BadRequest {
+		t.Errorf("a long name: %v", err)
+	}
+	if whose, err := openTenants(config.Gateway{}); whose != nil || err != nil || whose.serve() != nil {
+		t.Errorf("without tenants: %v, %v", whose, err)
+	}
+}
+
+func TestBadTenantKeys(t *testing.T) {
+	for _, text := range []string{"acme", "acme a b", "acme sha256:12", strings.Repeat("a", maxTenantName+1) + " k", "a k\nb k"} {
+		file := filepath.Join(t.TempDir(), "keys")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := openTenants(config.Gateway{TenantKeys: file}); !errors.Is(err, ErrTenantKeys) || !strings.Contains(err.Error(), "line ") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if _, err := openTenants(config.Gateway{TenantKeys: "/nowhere/keys"}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
+	}
+}

@@ -43,7 +43,7 @@ func hog() {
 	for range 64 {
 		all = append(all, make([]byte, 64<<20))
 	}
-	fmt.Println(len(all), "pieces of 64 MiB were to be had")
+	fmt.Fprintln(os.Stderr, len(all), "pieces of 64 MiB were to be had")
 	os.Exit(0)
 }
 

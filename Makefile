@@ -60,13 +60,15 @@ soak: model ## the long form of the tests that kill things
 # YARDMASTER_SEED=n runs one again; the runs print theirs. Disks fail by strace,
 # which a bare Debian machine gets here, and fill up in a mount of their own, which
 # takes root; leaders are cut off in network namespaces, which takes root and ip.
-# Without them TestSyncFails, TestDiskFull and TestLeaderCutOff skip, and say so.
+# Without them TestPowerCut, TestSyncFails, TestDiskFull and TestLeaderCutOff skip,
+# and say so.
 .PHONY: sim
 sim: ## the long runs of clusters while everything goes wrong; disks too, where there are strace and root
 	@command -v strace >/dev/null || { \
 		command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && apt-get update -q && \
 		DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends strace; \
 	} || echo 'going on without strace'
+	YARDMASTER_SIM=1 go test -timeout 60m -count 5 -run 'TestPowerCut' -v ./raftstore/wal
 	YARDMASTER_SIM=1 go test -timeout 60m -count 1 -run 'TestNemesis' -v ./raftstore/nemesis
 	YARDMASTER_SIM=1 go test -timeout 60m -count 1 -run 'TestPlannersKilled|TestLeaderStopped|TestLeaderCutOff|TestSyncFails|TestDiskFull' -v ./cmd/internal/e2e
 

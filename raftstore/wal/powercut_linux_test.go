@@ -195,7 +195,7 @@ func powerSeed(t *testing.T) uint64 {
 // powerCuts is how often the power is cut.
 func powerCuts() int {
 	if os.Getenv("YARDMASTER_SIM") != "" {
-		return 3000
+		return 200
 	}
 	return 30
 }

@@ -19,8 +19,27 @@ type checksums struct {
 	workers    uint64
 	memberRows table.Table[*Member] // that members is of
 	members    uint64
-	rollout    *rollout.Table // that policies is of
-	policies   uint64
+	versions   sumOf[*rollout.Version]
+	bindings   sumOf[*rollout.Binding]
+}
+
+// sumOf is the sum of rows that it remembers.
+type sumOf[V any] struct {
+	rows []table.Row[V]
+	sum  uint64
+}
+
+// of is the sum of rows, which are read if they are others than the last time.
+func (c *sumOf[V]) of(rows []table.Row[V], message func(V) proto.Message) uint64 {
+	same := len(rows) == len(c.rows) && (len(rows) == 0 || &rows[0] == &c.rows[0])
+	if !same {
+		var s summer
+		for _, row := range rows {
+			s.message(message(row.Value))
+		}
+		c.rows, c.sum = rows, s.sum()
+	}
+	return c.sum
 }
 
 // Checksum covers all that Digest covers and is quick enough to be taken between
@@ -62,8 +81,12 @@ func (m *Machine) sumLevel3(s *summer) {
 	if t.Index() == 0 && p == nil {
 		return
 	}
-	s.numbers(t.Index(), m.policiesSum(t))
-	_, _, states := t.Rows()
+	versions, bindings, states := t.Rows()
+	s.numbers(
+		t.Index(),
+		m.sums.versions.of(versions, func(v *rollout.Version) proto.Message { return fromVersion(v) }),
+		m.sums.bindings.of(bindings, func(b *rollout.Binding) proto.Message { return fromBinding("", b) }),
+	)
 	for _, row := range states {
 		s.text(row.Key)
 		s.numbers(row.Value.Index(), uint64(row.Value.Len()), row.Value.Sum())
@@ -74,23 +97,6 @@ func (m *Machine) sumLevel3(s *summer) {
 		s.message(fromPlan(&p.Plan))
 	}
 	s.end()
-}
-
-func (m *Machine) policiesSum(t *rollout.Table) uint64 {
-	if m.sums.rollout == nil || !t.Same(m.sums.rollout) {
-		var s summer
-		versions, bindings, _ := t.Rows()
-		for _, row := range versions {
-			s.message(fromVersion(row.Value))
-		}
-		s.end()
-		for _, row := range bindings {
-			s.message(fromBinding("", row.Value))
-		}
-		m.sums.policies = s.sum()
-	}
-	m.sums.rollout = t
-	return m.sums.policies
 }
 
 func (m *Machine) workersSum(v *fleet.View) uint64 {

@@ -238,8 +238,8 @@ func TestRestoreRefusesPoliciesThatCannotBe(t *testing.T) {
 	}
 }
 
-// The largest state of policies is written and read.
-func TestSnapshotOfManyPolicies(t *testing.T) {
+// manyPolicies has all versions and bindings there can be.
+func manyPolicies(t testing.TB) *harness {
 	h := newHarness3(t)
 	do := func(cmd Command) {
 		t.Helper()
@@ -272,11 +272,30 @@ func TestSnapshotOfManyPolicies(t *testing.T) {
 		}
 	}
 	h.m.applied = h.index
+	return h
+}
+
+// The largest state of policies is written and read.
+func TestSnapshotOfManyPolicies(t *testing.T) {
+	h := manyPolicies(t)
 	back := New()
 	if err := back.Restore(bytes.NewReader(snapshotBytes(t, h.m))); err != nil {
 		t.Fatal(err)
 	}
 	if back.Digest() != h.m.Digest() || back.Checksum() != h.m.Checksum() {
 		t.Error("state differs after restore")
+	}
+}
+
+// A change of a binding among the most versions there can be, with the checksum
+// that may follow it.
+func BenchmarkChangeBinding(b *testing.B) {
+	m := manyPolicies(b).m
+	m.Checksum()
+	b.ReportAllocs()
+	for index := m.applied + 1; b.Loop(); index++ {
+		ref := fmt.Sprintf("p1@%d", index%2)
+		m.execute(index, ChangeBinding{rollout.Change{Kind: rollout.Router, Model: "m7", Verb: rollout.VerbPromote, Stage: policyStage(ref)}})
+		m.Checksum()
 	}
 }

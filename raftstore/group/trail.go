@@ -2,6 +2,7 @@ package group
 
 import (
 	"slices"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -24,4 +25,18 @@ func (g *Group[R]) mayTrail(entries []*raft.Log) bool {
 		return false
 	}
 	return !slices.ContainsFunc(entries, func(l *raft.Log) bool { return l.Type == raft.LogConfiguration })
+}
+
+// pauseNonvoter is how long a member without a vote waits for further entries. No
+// commit waits for it, and there may be many of them.
+const pauseNonvoter = 5 * time.Millisecond
+
+// pace is the pause between two requests with entries to a member.
+func (g *Group[R]) pace(id raft.ServerID) time.Duration {
+	for _, s := range g.raft.GetConfiguration().Configuration().Servers {
+		if s.ID == id && s.Suffrage == raft.Voter {
+			return 0
+		}
+	}
+	return pauseNonvoter
 }

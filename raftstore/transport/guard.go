@@ -5,6 +5,7 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -41,6 +42,7 @@ type Guarded struct {
 	node  atomic.Pointer[Node]
 	sieve atomic.Pointer[Sieve]
 	await atomic.Pointer[func(index uint64) error] // see Hold
+	pace  atomic.Pointer[func(raft.ServerID) time.Duration]
 	// queue is what the library consumes: inner's requests and the heartbeats
 	// that were not let through.
 	queue chan raft.RPC
@@ -88,6 +90,17 @@ func (g *Guarded) hold(entries []*raft.Log) error {
 		return nil
 	}
 	return (*await)(entries[len(entries)-1].Index)
+}
+
+// Pace has the stream to a peer rest for as long as pause says after each request
+// with entries, so that the next one has more of them.
+func (g *Guarded) Pace(pause func(id raft.ServerID) time.Duration) { g.pace.Store(&pause) }
+
+func (g *Guarded) pause(id raft.ServerID) time.Duration {
+	if pace := g.pace.Load(); pace != nil {
+		return (*pace)(id)
+	}
+	return 0
 }
 
 func (g *Guarded) forward() {
@@ -170,6 +183,7 @@ func (g *Guarded) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddr
 	}
 	if s, ok := inner.(*stream); ok {
 		s.hold = g.hold
+		s.pause = func() time.Duration { return g.pause(id) }
 		return s, nil
 	}
 	return newPipeline(inner, g.hold), nil

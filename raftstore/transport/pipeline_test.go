@@ -111,3 +111,34 @@ func TestHeldAnswers(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A peer that is paced gets its entries at intervals.
+func TestPacedStream(t *testing.T) {
+	m := newFleet(t, "a", "b").rafts
+	answer(t, m["b"], nil)
+	g := Guard(m["a"])
+	defer g.Close() //nolint:errcheck // the fleet closes it, too
+	const pause = 20 * time.Millisecond
+	g.Pace(func(id raft.ServerID) time.Duration {
+		if id != "b" {
+			t.Errorf("asked for %s", id)
+		}
+		return pause
+	})
+	p, err := g.AppendEntriesPipeline("b", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close() //nolint:errcheck // nothing is lost
+	begin := time.Now()
+	for i := range uint64(3) {
+		req := &raft.AppendEntriesRequest{RPCHeader: header("a"), Term: 1, Entries: []*raft.Log{{Index: i + 1}}}
+		if _, err := p.AppendEntries(req, &raft.AppendEntriesResponse{}); err != nil {
+			t.Fatal(err)
+		}
+		<-p.Consumer()
+	}
+	if d := time.Since(begin); d < 3*pause {
+		t.Errorf("three requests left within %v", d)
+	}
+}

@@ -18,6 +18,8 @@ type stream struct {
 	timeout time.Duration
 	hold    func([]*raft.Log) error // see Guarded.Hold; set before anything is sent
 
+	pause func() time.Duration // see Guarded.Pace; set before, too
+
 	// Of the goroutine that sends.
 	buf    []byte
 	commit uint64 // last told
@@ -61,7 +63,7 @@ func openStream(conn *outConn, timeout time.Duration) (*stream, error) {
 		return nil, errors.Join(err, conn.Close())
 	}
 	s := &stream{
-		conn: conn, timeout: timeout, hold: func([]*raft.Log) error { return nil },
+		conn: conn, timeout: timeout, hold: func([]*raft.Log) error { return nil }, pause: func() time.Duration { return 0 },
 		underway: make(chan *sent, maxUnderway), answers: make(chan raft.AppendFuture, maxAnswers), closed: make(chan struct{}),
 	}
 	s.task.Go(s.receive)
@@ -86,7 +88,22 @@ func (s *stream) AppendEntries(req *raft.AppendEntriesRequest, resp *raft.Append
 	if cap(s.buf) > maxKept {
 		s.buf = nil
 	}
+	if len(req.Entries) > 0 {
+		s.rest(s.pause())
+	}
 	return f, nil
+}
+
+func (s *stream) rest(pause time.Duration) {
+	if pause <= 0 {
+		return
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-s.closed:
+	}
 }
 
 // errNoAnswers means that a follower does not answer, or the library does not look.

@@ -76,7 +76,7 @@ func (e *adminError) Error() string {
 // exit is the exit code that the fault means.
 func (e *adminError) exit() int {
 	switch e.code {
-	case "not_found", "no_gateway", "no_cluster", "no_policies", "no_quotas":
+	case "not_found", "no_gateway", "no_cluster", "no_policies", "no_scale", "no_quotas":
 		return exitNotFound
 	case "no_leader", "timeout":
 		return exitUnreachable

@@ -43,8 +43,8 @@ func (a *app) bind(c *cobra.Command, b *binding, change admin.PolicyChange) erro
 const stageHelp = `A POLICY is name@version, a name for its newest version, digits of a digest, or the
 name of a policy of the binary (native:NAME where an upload has the same). Several
 decide together: each one's scores are stretched to between 0 and 1 and added up by
-weight, as in "kv-cost=3 least-loaded=1". Parameters follow in brackets:
-"kv-cost(scale=8)".`
+weight, as in "kv-cost=3 least-loaded=1". Parameters that an uploaded policy declares
+follow in brackets, as in "my-policy(hit_weight=2)".`
 
 // wants reads policies as they are typed: NAME[=WEIGHT][(PARAM=VALUE ...)].
 func wants(args []string) ([]admin.PolicyPartWant, error) {
@@ -85,7 +85,7 @@ func wanted(arg string) (w admin.PolicyPartWant, err error) {
 			value, err = 0, nil
 		}
 		if err != nil || key == "" {
-			return w, fmt.Errorf("%q is not a parameter such as scale=8", param)
+			return w, fmt.Errorf("%q is not a parameter such as hit_weight=2", param)
 		}
 		if w.Params == nil {
 			w.Params = map[string]float64{}
@@ -181,7 +181,7 @@ func (a *app) policyPromote() *cobra.Command {
 What decided before is kept for rollback.
 
 ` + stageHelp,
-		Example: "  yardmaster policy promote\n  yardmaster policy promote least-loaded@1.1.0\n  yardmaster policy promote --model llama-70b \"kv-cost=3(scale=8)\" least-loaded=1\n  yardmaster policy promote sticky",
+		Example: "  yardmaster policy promote\n  yardmaster policy promote least-loaded@1.1.0\n  yardmaster policy promote --model llama-70b \"my-policy=3(hit_weight=2)\" least-loaded=1\n  yardmaster policy promote sticky",
 		RunE: func(c *cobra.Command, args []string) error {
 			parts, err := wants(args)
 			if err != nil {

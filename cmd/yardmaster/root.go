@@ -114,7 +114,7 @@ Exit codes: 0 ok, 1 failure, 2 usage or configuration, 3 not found,
 	root.SetErr(a.err)
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.PersistentFlags().StringVar(&a.file, "config", "", "configuration file (YAML); "+config.EnvFile+" names one too")
-	root.AddCommand(a.benchCommand(), a.clusterCommand(), a.configCommand(), a.devCommand(), a.explainCommand(), a.gatewayCommand(), a.modelCommand(), a.plannerCommand(), a.policyCommand(), a.policyChildCommand(), a.quotaCommand(), a.workerCommand(), a.versionCommand())
+	root.AddCommand(a.benchCommand(), a.clusterCommand(), a.configCommand(), a.devCommand(), a.explainCommand(), a.gatewayCommand(), a.modelCommand(), a.plannerCommand(), a.policyCommand(), a.policyChildCommand(), a.scaleCommand(), a.quotaCommand(), a.workerCommand(), a.versionCommand())
 	return root
 }
 

@@ -51,6 +51,7 @@ type Parts struct {
 	Cluster  Cluster           // nil outside a cluster
 	Policies Policies          // nil where none can be bound
 	Quotas   Quotas            // nil where none are kept
+	Scale    Scale             // nil where no pools are sized
 	// About is what a debug bundle tells of the process besides.
 	About About
 }
@@ -66,6 +67,7 @@ func Handler(p Parts) http.Handler {
 	r.Get("/admin/workers", p.workers)
 	(&clusterAPI{cluster: p.Cluster, registry: p.Registry, about: p.About}).mount(r)
 	(&policiesAPI{p.Policies}).mount(r)
+	(&scaleAPI{p.Scale}).mount(r)
 	(&quotasAPI{p.Quotas}).mount(r)
 	if p.Ready != nil {
 		mountStatus(r, p.Registry, p.Ready)

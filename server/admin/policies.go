@@ -122,7 +122,8 @@ type PolicyChange struct {
 }
 
 // PolicyPartWant names a policy: name@version, name for its newest, digits of its
-// digest, or the name of a policy of the binary, which "native:" before it insists on.
+// digest, or the name of a policy of the binary, which "native:" before it insists on
+// and which takes no parameters.
 type PolicyPartWant struct {
 	Policy string             `json:"policy"`
 	Weight float64            `json:"weight,omitempty"` // 0 means 1
@@ -196,7 +197,7 @@ func (w *PolicyPartWant) part(t *rollout.Table, kind rollout.Kind) (rollout.Part
 			return rollout.NewPart(v.Policy, v.Digest, weight, params...), v.Kind, nil
 		}
 		if k, ok := nativeKind(name, kind); ok {
-			return rollout.NewPart(name, rollout.Digest{}, weight, params...), k, nil
+			return rollout.NewPart(name, rollout.Digest{}, weight), k, unasked(name, params)
 		}
 		return rollout.Part{}, "", err
 	}
@@ -204,7 +205,16 @@ func (w *PolicyPartWant) part(t *rollout.Table, kind rollout.Kind) (rollout.Part
 	if !ok {
 		return rollout.Part{}, "", fmt.Errorf("%w: no policy of the binary is called %q", rollout.ErrUnknown, name)
 	}
-	return rollout.NewPart(name, rollout.Digest{}, weight, params...), k, nil
+	return rollout.NewPart(name, rollout.Digest{}, weight), k, unasked(name, params)
+}
+
+// unasked refuses parameters of a policy of the binary, which would be kept and read by
+// nobody.
+func unasked(name string, params []rollout.Param) error {
+	if len(params) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s is a policy of the binary, which takes no parameters; the nodes' configuration has its settings, and an uploaded policy declares its own", ErrInvalid, name)
 }
 
 // list is the whole table.

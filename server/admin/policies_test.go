@@ -119,6 +119,8 @@ func TestPolicies(t *testing.T) {
 		{"POST", "/admin/bindings", `{"verb":"promote","kind":"router","parts":[{"policy":"vtc"}]}`, 404, "not_found"},
 		{"POST", "/admin/bindings", `{"verb":"promote","parts":[{"policy":"vtc"},{"policy":"sticky"}]}`, 404, "not_found"},
 		{"POST", "/admin/bindings", `{"verb":"promote","parts":[{"policy":"native:spread"}]}`, 404, "not_found"},
+		{"POST", "/admin/bindings", `{"verb":"promote","parts":[{"policy":"sticky","params":{"a":2}}]}`, 400, "takes no parameters"},
+		{"POST", "/admin/bindings", `{"verb":"promote","parts":[{"policy":"native:sticky","params":{"a":2}}]}`, 400, "takes no parameters"},
 		{"POST", "/admin/bindings", `{"verb":"hope"}`, 400, "invalid"},
 		{"POST", "/admin/bindings", `{"verb":"promote","extra":1}`, 400, "invalid"},
 		{"POST", "/admin/bindings", `{"verb":"clear","model":"m"}`, 200, `"active":[]`},

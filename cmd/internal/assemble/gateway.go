@@ -139,6 +139,7 @@ func (g *Gateway) startAdmin(ctx context.Context, p Process, addr string, f Flee
 	parts := admin.Parts{Workers: crew(p, f, g.admin.dispatcher)}
 	if lone, ok := f.(*Planner); ok {
 		parts.Policies, parts.Quotas = lone.governing.operator(p, lone.quotas), quotaOperator{lone.quotas}
+		parts.Scale = lone.scale(p)
 	}
 	g.admin.serve(p, parts)
 	g.after = append(g.after, g.admin.close)

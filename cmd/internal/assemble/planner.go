@@ -96,7 +96,7 @@ func StartVoter(ctx context.Context, p Process, c *config.Config) (*Planner, err
 	parts := admin.Parts{
 		Cluster: operator{node.store, c.Planner.DataDir}, Workers: crew(p, out, operators.dispatcher),
 		Policies: out.governing.operator(p, node.store),
-		Quotas:   quotaOperator{node.store},
+		Quotas:   quotaOperator{node.store}, Scale: out.scale(p),
 	}
 	if !c.Planner.Gateway {
 		parts.Ready = out.ready

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -159,6 +160,13 @@ func (n *Node) instances(k rollout.Kind) int {
 	return 1
 }
 
+// CheckParams says what is wrong with the parameters that a binding gives a policy, so
+// that it can be refused before every node finds out.
+func CheckParams(m *abi.Manifest, given []rollout.Param) error {
+	_, err := paramsOf(m, given)
+	return err
+}
+
 // paramsOf are the values for the manifest's parameters, in its order.
 func paramsOf(m *abi.Manifest, given []rollout.Param) ([]float64, error) {
 	values := make([]float64, len(m.Params))
@@ -169,7 +177,7 @@ func paramsOf(m *abi.Manifest, given []rollout.Param) ([]float64, error) {
 	for _, g := range given {
 		i := slices.Index(names, g.Name)
 		if i < 0 {
-			return nil, fmt.Errorf("%w: %s has no %q; it has %s", errParam, m.Name, g.Name, strings.Join(names, ", "))
+			return nil, fmt.Errorf("%w: %s has no %q; it has %s", errParam, m.Name, g.Name, cmp.Or(strings.Join(names, ", "), "none"))
 		}
 		if err := m.Params[i].Accepts(g.Value); err != nil {
 			return nil, err

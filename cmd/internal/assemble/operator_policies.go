@@ -127,6 +127,9 @@ func (o policyOperator) Change(ctx context.Context, c rollout.Change) error {
 	if _, err := o.store().Read(ctx, raftstore.Linearizable()); err != nil {
 		return tell(err)
 	}
+	if err := o.checkParams(ctx, c.Stage.Parts); err != nil {
+		return err
+	}
 	// What would be refused is refused with a sentence, of which an entry has none.
 	if _, err := o.Table().Change(c, o.Table().Index()+1); err != nil {
 		return err
@@ -141,6 +144,28 @@ func (o policyOperator) Change(ctx context.Context, c rollout.Change) error {
 	defer cancel()
 	// A node that does not get ready says so by itself: the change is made.
 	_ = o.node.Await(ctx, o.Table().Index())
+	return nil
+}
+
+// checkParams refuses parameters that a policy does not have: bound with them, no node
+// could get it ready.
+func (o policyOperator) checkParams(ctx context.Context, parts []rollout.Part) error {
+	for _, part := range parts {
+		if len(part.Params) == 0 {
+			continue
+		}
+		text, err := o.Manifest(ctx, part.Version)
+		if err != nil {
+			return err
+		}
+		m, err := abi.ParseManifest(text)
+		if err != nil {
+			return err
+		}
+		if err := live.CheckParams(m, part.Params); err != nil {
+			return fmt.Errorf("%w: %s", admin.ErrInvalid, Plain(err.Error()))
+		}
+	}
 	return nil
 }
 

@@ -1,11 +1,15 @@
 // Package scale decides how many workers each pool should have.
 //
-// A [Window] holds the samples of all pools. Once a tick a [Policy] says what each
-// pool wants, and a [Limiter] makes the next [Plan] of that: within each pool's
-// bounds and the budget of all, slowly, and never beyond the budget while the fleet
-// changes. The leader ticks and commits the plan (core/lead, core/planner); every
-// node can read it.
+// A pool is the workers of one model and role. A [Policy] reads a [Window], the
+// last samples of all pools, and says what each should have ([Want]); a [Limiter]
+// makes a [Plan] of that: between each pool's fewest and most, no faster than
+// allowed, and never more in sum than the budget, counting what still runs. The
+// pure policies here are the fallback of those in Wasm and their measure.
 //
-// The package starts and stops nothing: actuators (gpu/launch) make the fleet as
-// the plan says, and drain what goes.
+// Zero traffic is data: a pool that nobody asks for shrinks. What is unknown is
+// NaN and changes nothing: a pool whose gauges are silent keeps its size.
+//
+// Who samples and when a tick is due is package lead's affair, how a plan comes
+// into force core/planner's, and who starts and drains workers an actuator's. Why
+// the numbers are what they are is in DESIGN.md.
 package scale

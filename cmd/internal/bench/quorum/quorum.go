@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/yardmaster/yardmaster/cmd/internal/planners"
+	"github.com/yardmaster/yardmaster/core/measure"
 )
 
 // Options say what is measured. The zero value is made useful by defaults.
@@ -37,10 +40,17 @@ type Result struct {
 	CommitP99MS   float64 `json:"commit_p99_ms"`
 	EtcdP50MS     float64 `json:"etcd_commit_p50_ms,omitempty"`
 	EtcdP99MS     float64 `json:"etcd_commit_p99_ms,omitempty"`
+	// CommitLeaderMS is the part of a commit's time that the leader takes, on average:
+	// the rest is the way there and back.
+	CommitLeaderMS float64 `json:"commit_leader_mean_ms"`
 	// EtcdRatio is CommitP50MS over EtcdP50MS.
 	EtcdRatio float64 `json:"commit_over_etcd,omitempty"`
-	Lost      int     `json:"lost_writes"` // acknowledged, and gone after all
-	Events    *Events `json:"events,omitempty"`
+	// EtcdTLSP50MS is etcd's commit where its members and clients speak TLS, as ours
+	// always do, and EtcdTLSRatio ours beside it over it.
+	EtcdTLSP50MS float64 `json:"etcd_tls_commit_p50_ms,omitempty"`
+	EtcdTLSRatio float64 `json:"commit_over_etcd_tls,omitempty"`
+	Lost         int     `json:"lost_writes"` // acknowledged, and gone after all
+	Events       *Events `json:"events,omitempty"`
 }
 
 // voters is how many planners are measured.
@@ -122,42 +132,93 @@ func (r *run) all(ctx context.Context) error {
 	return nil
 }
 
-// commits takes the time of commits, one in flight, in turns with etcd's, so
-// that both see the disk in the same moods.
+// commits takes the time of commits, one in flight, beside etcd in clear text and
+// under TLS.
 func (r *run) commits(ctx context.Context) error {
 	r.say("commits, one in flight")
+	spent, counted, err := r.leaderCommits(ctx)
+	if err != nil {
+		return err
+	}
+	ours, theirs, err := r.besideEtcd(ctx, false)
+	if err != nil {
+		return err
+	}
+	now, count, err := r.leaderCommits(ctx)
+	if err != nil {
+		return err
+	}
+	r.result.CommitP50MS, r.result.CommitP99MS = ours.median(), ours.quantile(0.99)
+	r.result.CommitLeaderMS = 1000 * (now - spent) / max(count-counted, 1)
+	if r.Etcd == "" {
+		return nil
+	}
+	r.result.EtcdP50MS, r.result.EtcdP99MS = theirs.median(), theirs.quantile(0.99)
+	r.result.EtcdRatio = ours.median() / theirs.median()
+	ours, theirs, err = r.besideEtcd(ctx, true)
+	if err != nil {
+		return err
+	}
+	r.result.EtcdTLSP50MS, r.result.EtcdTLSRatio = theirs.median(), ours.median()/theirs.median()
+	return nil
+}
+
+// besideEtcd takes the time of commits in turns with etcd's, if there is one, so that
+// both see the disk in the same moods.
+func (r *run) besideEtcd(ctx context.Context, secure bool) (ours, theirs durations, err error) {
 	var other *etcds
 	if r.Etcd != "" {
-		var err error
-		if other, err = startEtcd(ctx, r.Etcd, r.dir); err != nil {
-			return err
+		dir, err := os.MkdirTemp(r.dir, "etcd-")
+		if err != nil {
+			return nil, nil, err
+		}
+		if other, err = startEtcd(ctx, r.Etcd, dir, secure); err != nil {
+			return nil, nil, err
 		}
 		defer other.stop()
 	}
 	const turns = 5
-	var ours, theirs durations
 	for turn := range turns {
 		some, err := timed(ctx, r.Commits/turns, func(i int) error {
 			return r.gateway.write(ctx, fmt.Sprintf("bench/commit-%d", i%16), commitBytes)
 		})
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
 		ours = append(ours, some...)
 		if other == nil {
 			continue
 		}
 		if some, err = other.commits(ctx, r.Commits/turns, commitBytes, turn == 0); err != nil {
-			return err
+			return nil, nil, err
 		}
 		theirs = append(theirs, some...)
 	}
-	r.result.CommitP50MS, r.result.CommitP99MS = ours.median(), ours.quantile(0.99)
-	if other != nil {
-		r.result.EtcdP50MS, r.result.EtcdP99MS = theirs.median(), theirs.quantile(0.99)
-		r.result.EtcdRatio = r.result.CommitP50MS / r.result.EtcdP50MS
+	return ours, theirs, nil
+}
+
+// leaderCommits is the seconds that the leader's commits have taken, and how many.
+func (r *run) leaderCommits(ctx context.Context) (seconds, count float64, err error) {
+	id, _ := r.gateway.Leader()
+	leader, err := r.cluster.Find(id)
+	if err != nil {
+		return 0, 0, err
 	}
-	return nil
+	_, text, err := leader.Get(ctx, "/metrics")
+	if err != nil {
+		return 0, 0, err
+	}
+	value := func(suffix string) float64 {
+		_, rest, _ := strings.Cut(text, measure.RaftCommit.Name+suffix+`{group="core"} `)
+		number, _, _ := strings.Cut(rest, "\n")
+		v, fault := strconv.ParseFloat(number, 64)
+		if fault != nil {
+			err = fmt.Errorf("quorum: %s tells no time of commits: %w", id, fault)
+		}
+		return v
+	}
+	seconds, count = value("_sum"), value("_count")
+	return seconds, count, err
 }
 
 // transfers hands leadership over again and again and takes the longest that a

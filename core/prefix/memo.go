@@ -8,22 +8,66 @@ import "sync/atomic"
 //
 // Whether it has changed the stamps tell, counters that stand closely together.
 // Each is for one in stampCount of all hashes, and rises after the holders of such
-// a block have changed; a batch's sum of them stays as long as none of its blocks
-// changes, and seldom rises for another block's sake. As no stamp ever falls, equal
-// sums are equal stamps. A memo is of reads that came after the sum was taken: if the
-// sum is still the same, whatever changed since has not been finished yet.
-type stamps [stampCount]uint32
+// a block have changed, if the block is watched. As no stamp ever falls, a batch's
+// sum of them stays as long as none rises.
+//
+// Most writes are of blocks that nobody remembers. So there is a bit for one in
+// watchBits of all hashes, which whoever is about to remember the block sets, and
+// the writer, who finds it set, takes away before it raises the stamp. A memo is
+// of what was read after its blocks were watched and their sum taken, and counts only
+// if they were still watched then. So either the writer sees the bit and the sum
+// no longer fits, or the bit went before, or the reader has read what was written.
+type stamps struct {
+	counts  [stampCount]uint32
+	watched [watchBits / 64]uint64
+}
 
-// stampCount is how many there are: so few that they stay in a processor's own
-// cache, so many that at 150,000 writes a second a batch is read anew 70 times a
-// second for the sake of others.
-const stampCount = 1 << 15
+const (
+	// stampCount is so low that the stamps stay in a processor's own cache.
+	stampCount = 1 << 15
+	// watchBits is so high that even where every batch of the hints is remembered,
+	// seven in eight of the writes of other blocks raise nothing.
+	watchBits = 1 << 20
+)
 
-// changed raises the stamp of key. It comes after the change: of the words of its
-// slot, of its row, or of whether it has a slot. Only the writer calls it.
+// watchOf is where the bit of key stands. The hashes of one bit are all of one stamp:
+// whoever is no longer watched since another block was written must see that too.
+func watchOf(key uint64) (word, bit uint64) {
+	return key % watchBits / 64, 1 << (key % 64)
+}
+
+// changed raises the stamp of key if that is watched. It comes after the change: of
+// the words of its slot, of its row, or of whether it has a slot. Only the writer
+// calls it.
 func (s *stamps) changed(key uint64) {
-	stamp := &s[key%stampCount]
+	word, bit := watchOf(key)
+	if atomic.LoadUint64(&s.watched[word])&bit == 0 {
+		return
+	}
+	atomic.AndUint64(&s.watched[word], ^bit)
+	stamp := &s.counts[key%stampCount]
 	atomic.StoreUint32(stamp, *stamp+1)
+}
+
+// watch has the blocks of a batch watched.
+func (s *stamps) watch(part *[batch]Hash) {
+	for _, hash := range part {
+		word, bit := watchOf(uint64(hash))
+		if w := &s.watched[word]; atomic.LoadUint64(w)&bit == 0 {
+			atomic.OrUint64(w, bit)
+		}
+	}
+}
+
+// watches reports whether they still are.
+func (s *stamps) watches(part *[batch]Hash) bool {
+	for _, hash := range part {
+		word, bit := watchOf(uint64(hash))
+		if atomic.LoadUint64(&s.watched[word])&bit == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // sum is the sum of the stamps of a batch, and what stands for all its hashes.
@@ -32,8 +76,8 @@ func (s *stamps) sum(part *[batch]Hash) (sum uint32, name uint64) {
 	var a, b, c, d uint64 // several, since a product waits for the one before
 	for i := 0; i < batch; i += 4 {
 		p, q, r, t := uint64(part[i]), uint64(part[i+1]), uint64(part[i+2]), uint64(part[i+3])
-		sum += atomic.LoadUint32(&s[p%stampCount]) + atomic.LoadUint32(&s[q%stampCount]) +
-			atomic.LoadUint32(&s[r%stampCount]) + atomic.LoadUint32(&s[t%stampCount])
+		sum += atomic.LoadUint32(&s.counts[p%stampCount]) + atomic.LoadUint32(&s.counts[q%stampCount]) +
+			atomic.LoadUint32(&s.counts[r%stampCount]) + atomic.LoadUint32(&s.counts[t%stampCount])
 		a, b, c, d = a*odd+p, b*odd+q, c*odd+r, d*odd+t
 	}
 	return sum, a + 3*b + 5*c + 7*d
@@ -44,7 +88,7 @@ func (s *stamps) sum(part *[batch]Hash) (sum uint32, name uint64) {
 // cache line.
 type memo struct {
 	name  uint64 // of the batch's hashes
-	sum   uint32 // of their stamps, before the slots were read
+	sum   uint32 // of their stamps, when they were watched and before the slots were read
 	state memoState
 	at    [memoParts - 1]uint8 // which block of the batch words[1] and so on are of
 	_     uint8
@@ -91,8 +135,8 @@ func (x *Index) recall(m *memo, h *Hits, base int) (n int, more bool) {
 	return 0, true
 }
 
-// learn makes m what the batch in slots is, if its sum, which was taken before, is
-// the one that it had the last time too: what changes all the time is not worth it.
+// learn makes m what the batch in slots is, if its sum is the one that it had the
+// last time too: what changes all the time is not worth it.
 func (x *Index) learn(m *memo, part *[batch]Hash, slots *slotBatch, sum uint32, name uint64) {
 	if m.sum != sum || m.name != name {
 		m.sum, m.name, m.state = sum, name, memoUnread
@@ -101,6 +145,16 @@ func (x *Index) learn(m *memo, part *[batch]Hash, slots *slotBatch, sum uint32, 
 	if m.state != memoUnread {
 		return
 	}
+	x.stamps.watch(part)
+	m.sum, _ = x.stamps.sum(part)
+	x.memorize(m, part, slots)
+	if !x.stamps.watches(part) {
+		m.state = memoUnread
+	}
+}
+
+// memorize reads the slots of a batch into m.
+func (x *Index) memorize(m *memo, part *[batch]Hash, slots *slotBatch) {
 	for i, hash := range part {
 		_, a, b, _ := x.read(slots[i], uint64(hash))
 		if i > 0 && x.same(m.words[m.state-1], a, b) {

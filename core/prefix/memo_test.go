@@ -51,6 +51,23 @@ func TestWhatComesAgainIsRemembered(t *testing.T) {
 	if !hits.remembers(chain, 81) {
 		t.Error("the batch before it is")
 	}
+	// A block that shares its bit takes the watch away.
+	x.Store(w, []Hash{chain[90] ^ 1<<40})
+	if hits.remembers(chain, 81) {
+		t.Error("a batch that is no longer watched is not read again")
+	}
+}
+
+// Who shares a bit shares a stamp, or its going would not be seen.
+func TestABitHasOneStamp(t *testing.T) {
+	key := uint64(linked("key", 1)[0])
+	word, bit := watchOf(key)
+	for i := range 64 {
+		other := key ^ 1<<i
+		if w, b := watchOf(other); w == word && b == bit && other%stampCount != key%stampCount {
+			t.Errorf("the bit of %x has another stamp where bit %d differs", key, i)
+		}
+	}
 }
 
 // TestRememberingEqualsAsking runs random histories of an index that forgets, and
@@ -134,7 +151,7 @@ func TestMemosSeeFinishedWrites(t *testing.T) {
 			}
 		})
 	}
-	for range 300 {
+	for range 3000 {
 		for n := range int64(len(chain)) {
 			begun.Store(n + 1)
 			x.Store(w, chain[n:n+1])

@@ -19,8 +19,11 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write into golden files what the policies decide")
 
+// conformance is where the echo policies stand.
+const conformance = "../../policies/abi/testdata/conformance"
+
 // roots are where policies stand.
-var roots = []string{".", "../../plugins-sdk/examples", "../../plugins-sdk/templates", "../../policies/builtin"}
+var roots = []string{".", "../../plugins-sdk/examples", "../../plugins-sdk/templates", "../../policies/builtin", conformance}
 
 // built keeps what was compiled in this run, by folder.
 var built sync.Map

@@ -188,6 +188,7 @@ static struct {
 	_Alignas(8) uint8_t ym__last;
 } ym_params;
 _Alignas(8) static struct ym_request ym_request;
+_Static_assert(sizeof ym_request == (YM_KIND == YM_ROUTER ? 72 : YM_KIND == YM_ADMISSION ? 96 : YM_KIND == YM_AUTOSCALER ? 40 : 32), "the request block has the contract's size");
 
 enum { ym__inputs = 0 YM_INPUTS(YM__ONE, YM__ONE), ym__outputs = 0 YM_OUTPUTS(YM__ONE, YM__ONE), ym__params = 0 YM_PARAMS(YM__ONE, YM__ONE, YM__ONE) };
 

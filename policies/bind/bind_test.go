@@ -24,7 +24,7 @@ var marks = map[bind.Language]string{
 // The bindings that stand in the tree are those of their manifests.
 func TestBindingsAreCurrent(t *testing.T) {
 	found := 0
-	for _, root := range []string{"../../plugins-sdk", "../../examples", "../builtin"} {
+	for _, root := range []string{"../../plugins-sdk", "../../examples", "../builtin", "../abi/testdata/conformance"} {
 		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.Name() != "manifest.json" {
 				return err

@@ -30,7 +30,7 @@ import (
 )
 
 // roots are where policies stand.
-var roots = []string{"plugins-sdk/examples", "plugins-sdk/templates", "examples/policies", "policies/builtin"}
+var roots = []string{"plugins-sdk/examples", "plugins-sdk/templates", "examples/policies", "policies/builtin", "policies/abi/testdata/conformance"}
 
 // each is what one policy may take to build.
 const each = 5 * time.Minute

@@ -158,3 +158,9 @@ impl Verdict {
         }
     }
 }
+
+// The contract's sizes.
+const _: () = assert!(core::mem::size_of::<RouterRequest>() == 72);
+const _: () = assert!(core::mem::size_of::<AdmissionRequest>() == 96);
+const _: () = assert!(core::mem::size_of::<PoolsRequest>() == 40);
+const _: () = assert!(core::mem::size_of::<OutcomesRequest>() == 32);

@@ -47,6 +47,9 @@ export const params = changetype<Params>(memory.data(8 * 9, 8));
 const request = changetype<PoolsRequest>(memory.data(40, 8));
 const header: usize = memory.data(4 * 17, 8);
 
+// The SDK's class has the contract's size, or nothing is compiled.
+if (offsetof<PoolsRequest>() != 40) ERROR("the SDK is of another version");
+
 export function ym_abi_1(): void {}
 
 export function ym_layout(): usize {

@@ -29,6 +29,9 @@ export const params = changetype<Params>(memory.data(8 * 3, 8));
 const request = changetype<RouterRequest>(memory.data(72, 8));
 const header: usize = memory.data(4 * 14, 8);
 
+// The SDK's class has the contract's size, or nothing is compiled.
+if (offsetof<RouterRequest>() != 72) ERROR("the SDK is of another version");
+
 export function ym_abi_1(): void {}
 
 export function ym_layout(): usize {

@@ -27,6 +27,9 @@ export const COUNTER_HOPELESS: u32 = 1;
 const request = changetype<AdmissionRequest>(memory.data(96, 8));
 const header: usize = memory.data(4 * 10, 8);
 
+// The SDK's class has the contract's size, or nothing is compiled.
+if (offsetof<AdmissionRequest>() != 96) ERROR("the SDK is of another version");
+
 export function ym_abi_1(): void {}
 
 export function ym_layout(): usize {

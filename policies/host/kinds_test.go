@@ -1,6 +1,8 @@
 package host_test
 
 import (
+	"context"
+	"errors"
 	"math"
 	"strconv"
 	"testing"
@@ -156,4 +158,39 @@ func TestObserver(t *testing.T) {
 	if f := o.Observe(&host.Batch{}); f != host.NoFault || s.sums["0"] != 4_000_080 {
 		t.Errorf("an empty batch: %s", f)
 	}
+}
+
+// Whatever a guest returns is a verdict that may be carried out, or a fault.
+func FuzzVerdict(f *testing.F) {
+	for _, v := range []uint64{0, 2304, 429<<16 | 2, 503<<16 | 2, 404<<16 | 2, 9, math.MaxUint64} {
+		f.Add(v)
+	}
+	p := abitest.Policy{Kind: abi.Admission, Code: "i32.const @request i64.load 0"} // the seed is what it returns
+	h, err := host.New(f.Context(), &services{}, host.Options{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	policy, err := h.Load(f.Context(), p.Build(), 4, nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	a, err := host.NewAdmission(policy, nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() {
+		if err := errors.Join(policy.Close(context.Background()), h.Close(context.Background())); err != nil {
+			f.Error(err)
+		}
+	})
+	f.Fuzz(func(t *testing.T, v uint64) {
+		got, fault := a.Try(&admit.Ask{Seed: v})
+		valid := v&0xff <= 3 && (v&0xff != 2 || v>>16&0xffff == 429 || v>>16&0xffff == 503)
+		switch {
+		case fault != host.NoFault && fault != host.FaultRefused, valid != (fault == host.NoFault):
+			t.Errorf("%#x: %+v, %s", v, got, fault)
+		case valid && (got.Priority != uint8(v>>8) || got.RetryAfter != time.Duration(v>>32)*time.Millisecond):
+			t.Errorf("%#x: %+v", v, got)
+		}
+	})
 }

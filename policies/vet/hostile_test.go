@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/yardmaster/yardmaster/policies/abi/abitest"
+	"github.com/yardmaster/yardmaster/policies/module/wattest"
 	"github.com/yardmaster/yardmaster/policies/vet"
 )
 
@@ -181,4 +182,22 @@ func dead(pid int) bool {
 	}
 	_, rest, _ := strings.Cut(string(stat), ") ")
 	return strings.HasPrefix(rest, "Z")
+}
+
+// A module within all limits that takes a minute to compile is stopped.
+func TestCompileBomb(t *testing.T) {
+	bomb := product()
+	bomb.More = func(m *wattest.Module) {
+		for range 100 {
+			m.Func("", "", strings.Repeat("i32.const 1 if nop end ", 5000))
+		}
+	}
+	began := time.Now()
+	_, err := pipeline(t, func(c *vet.Config) { c.Timeout = time.Second }).Check(t.Context(), bomb.Build(), nil)
+	if !errors.Is(err, vet.ErrRefused) && !errors.Is(err, vet.ErrChild) || !strings.Contains(err.Error(), " 1s") {
+		t.Errorf("got %v", err)
+	}
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("it took %s", took)
+	}
 }

@@ -4,7 +4,8 @@ package sdk
 
 import "embed"
 
-// Files are the SDKs by language, the projects under templates, and SPEC.md.
+// Files are the SDKs by language, the projects under templates, the sources of the
+// examples, and SPEC.md.
 //
 //go:embed SPEC.md
 //go:embed c/yardmaster.h c/build.sh
@@ -16,4 +17,7 @@ import "embed"
 //go:embed templates/go/*.json templates/go/*.go templates/go/*.txt
 //go:embed templates/rust/*.json templates/rust/Cargo.toml templates/rust/src
 //go:embed templates/assemblyscript/*.json templates/assemblyscript/assembly
+//go:embed examples/*/golden.json examples/*/*/manifest.json
+//go:embed examples/*/c/policy.c examples/*/c/policy.gen.h examples/*/go/*.go
+//go:embed examples/*/rust/src examples/*/assemblyscript/assembly
 var Files embed.FS

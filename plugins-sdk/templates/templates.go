@@ -8,6 +8,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	sdk "github.com/yardmaster/yardmaster/plugins-sdk"
@@ -16,6 +17,8 @@ import (
 var (
 	// ErrLanguage says that there is no template in a language.
 	ErrLanguage = errors.New("no template in this language")
+	// ErrKind says that there is no template of a kind.
+	ErrKind = errors.New("no template of this kind")
 	// ErrName says that a policy cannot have a name.
 	ErrName = errors.New("bad name of a policy")
 	// ErrExists says that a folder is not empty.
@@ -45,13 +48,29 @@ const placeholder = "my-policy"
 // named is what a policy may be called.
 var named = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
 
-// New makes a project of a policy in dir, which is made if it is not there. lang is
-// one of [Languages]. Errors wrap [ErrLanguage], [ErrName] or [ErrExists], or are the
-// file system's; what was written until then stays.
-func New(dir, lang, name string) error {
+// Kinds are those that there are templates of, the usual one first. The others begin
+// with an example's decision.
+func Kinds() []string { return []string{"router", "admission", "autoscaler"} }
+
+// example is the example that a kind's projects begin with; none for router, which the
+// templates themselves are of.
+func example(kind string) string {
+	return map[string]string{"admission": "tenant-admission", "autoscaler": "queue-and-kv"}[kind]
+}
+
+// New makes a project of a routing policy in dir, which is made if it is not there.
+// lang is one of [Languages]. Errors wrap [ErrLanguage], [ErrName] or [ErrExists], or
+// are the file system's; what was written until then stays.
+func New(dir, lang, name string) error { return NewKind(dir, lang, "router", name) }
+
+// NewKind is New for one of [Kinds]. Errors may wrap [ErrKind], too.
+func NewKind(dir, lang, kind, name string) error {
 	l, ok := languages()[lang]
 	if !ok {
 		return fmt.Errorf("%w: %q; there are %s", ErrLanguage, lang, strings.Join(Languages(), ", "))
+	}
+	if !slices.Contains(Kinds(), kind) {
+		return fmt.Errorf("%w: %q; there are %s", ErrKind, kind, strings.Join(Kinds(), ", "))
 	}
 	if !named.MatchString(name) {
 		return fmt.Errorf("%w: %q; it has from 1 to 63 of a-z, 0-9 and -, and begins with a letter", ErrName, name)
@@ -61,20 +80,34 @@ func New(dir, lang, name string) error {
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	words := strings.NewReplacer(placeholder, name, "Command go is ", "Command "+name+" is ",
-		"LANGUAGE", l.title, "SOURCE", l.source, "BINDINGS", l.bindings, "TOOLCHAIN", l.toolchain)
-	for _, copied := range []struct{ from, to string }{
+	words := []string{
+		placeholder, name, "Command go is ", "Command " + name + " is ",
+		"LANGUAGE", l.title, "SOURCE", l.source, "BINDINGS", l.bindings, "TOOLCHAIN", l.toolchain,
+	}
+	copies := []struct{ from, to string }{
 		{"templates/" + lang, "."},
 		{lang, "sdk"},
 		{"templates/build.sh", "build.sh"},
 		{"templates/README.md.txt", "README.md"},
 		{"SPEC.md", "sdk/SPEC.md"},
-	} {
-		if err := tree(copied.from, filepath.Join(dir, copied.to), words); err != nil {
+	}
+	if from := example(kind); from != "" {
+		words = append([]string{"Command go is the policy " + from, "Command " + name, from, name}, words...)
+		copies = append(copies, []struct{ from, to string }{
+			{"examples/" + from + "/" + lang, "."}, {"examples/" + from + "/golden.json", "golden.json"},
+		}...)
+	}
+	replaced := strings.NewReplacer(words...)
+	for _, c := range copies {
+		if err := tree(c.from, filepath.Join(dir, c.to), replaced); err != nil {
 			return err
 		}
 	}
-	return nil
+	if example(kind) == "" || lang != "go" {
+		return nil
+	}
+	// The template's test is one of the template's decision.
+	return os.Remove(filepath.Join(dir, "policy_test.go"))
 }
 
 // tree copies embedded files; words are replaced in those of the project, the SDK's
@@ -88,7 +121,7 @@ func tree(from, to string, words *strings.Replacer) error {
 		if err != nil {
 			return err
 		}
-		if strings.HasPrefix(from, "templates") {
+		if strings.HasPrefix(from, "templates") || strings.HasPrefix(from, "examples") {
 			data = []byte(words.Replace(string(data)))
 		}
 		return write(target(to, strings.TrimPrefix(name, from)), data)

@@ -82,7 +82,7 @@ func brokenParts() []Hostile {
 			m.Type("->")
 			m.Before(module.SectionFunction, Section(module.SectionFunction, 1, 0)...)
 		}), module.ErrMalformed, "there is no code section"},
-		{"bodies without functions", with(func(m *Module) { m.Before(module.SectionCode, Section(module.SectionCode, 1, 2, 0, 0x0b)...) }), module.ErrMalformed, "1 functions are announced"},
+		{"bodies without functions", with(func(m *Module) { m.Before(module.SectionCode, Section(module.SectionCode, 1, 2, 0, 0x0b)...) }), module.ErrMalformed, "0 functions are declared, but 1 bodies follow"},
 		{"data without a memory", with(func(m *Module) { m.Data(0, "x") }), module.ErrInvalid, "the module has none"},
 		{"element in no table", with(func(m *Module) { m.Elem(0) }), module.ErrInvalid, "fills table 0; the module has 0"},
 		{"maximum below minimum", with(func(m *Module) { m.Memory(3, 2) }), module.ErrInvalid, "below its minimum"},

@@ -18,6 +18,10 @@ const (
 	// while nothing is called.
 	pingEvery   = 5 * time.Second
 	pingTimeout = 5 * time.Second
+	// window is how much may be under way without the reader's leave. That it is given
+	// keeps the library from measuring the connection, by a ping and its answer for
+	// almost every call.
+	window = 1 << 20
 )
 
 // GRPCServerOptions let a gRPC server run on a Listener of the port. Who calls
@@ -25,6 +29,7 @@ const (
 func GRPCServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.Creds(secured{}),
+		grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(window),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEvery / 2, PermitWithoutStream: true}),
 	}
@@ -35,6 +40,7 @@ func GRPCServerOptions() []grpc.ServerOption {
 func GRPCDialOptions(p *Port, peerID, proto string) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithTransportCredentials(secured{}),
+		grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(window),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 			return p.Dial(ctx, peerID, addr, proto)
 		}),

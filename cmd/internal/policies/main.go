@@ -66,6 +66,7 @@ func run(ctx context.Context, out io.Writer, cache string, write bool) error {
 	if err != nil {
 		missing[bind.AssemblyScript] = err.Error()
 	}
+	env = append(env, "CC="+clang())
 	for lang, why := range missing {
 		fmt.Fprintf(out, "skip  %s: %s\n", lang, why)
 	}
@@ -109,12 +110,9 @@ func policies() ([]string, error) {
 func lacking(lang bind.Language) string {
 	switch lang {
 	case bind.C:
-		for _, cc := range []string{os.Getenv("CC"), "clang", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14"} {
-			if cc != "" && strings.Contains(cc, "clang") && found(cc) {
-				return ""
-			}
+		if clang() == "" {
+			return "no clang with wasm-ld; install clang and lld"
 		}
-		return "no clang; install clang and lld"
 	case bind.Rust:
 		for _, rustc := range []string{os.Getenv("RUSTC"), "rustc", "/usr/bin/rustc"} {
 			if rustc == "" {
@@ -134,6 +132,20 @@ func lacking(lang bind.Language) string {
 			return "no node"
 		}
 	case bind.Go:
+	}
+	return ""
+}
+
+// clang is a C compiler that links Wasm, or nothing.
+func clang() string {
+	for _, cc := range []string{os.Getenv("CC"), "clang", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14"} {
+		if cc == "" {
+			continue
+		}
+		linker, err := exec.Command(cc, "--target=wasm32", "-print-prog-name=wasm-ld").Output() //nolint:noctx // it prints a line
+		if err == nil && found(strings.TrimSpace(string(linker))) {
+			return cc
+		}
 	}
 	return ""
 }

@@ -201,10 +201,7 @@ func (s *Scaler) tick(ctx context.Context) {
 		fault = err.Error()
 	}
 	s.tell(w, want, fault)
-	switch fresh := s.complaint.fresh(err); {
-	case err == nil:
-		s.logPlan(plan, next)
-	case fresh:
+	if s.complaint.fresh(err) {
 		s.duties.Logger.Warn("the plan of pools could not be changed; trying again", "error", err)
 	}
 }
@@ -290,18 +287,6 @@ func (s *Scaler) tell(w *scale.Window, want []scale.Want, fault string) {
 		r.Pools = append(r.Pools, one)
 	}
 	s.report.Store(r)
-}
-
-// logPlan says what a new plan changes.
-func (s *Scaler) logPlan(before, now *scale.Plan) {
-	for i := range now.Pools {
-		p := &now.Pools[i]
-		old, had := before.Find(p.Key)
-		if had && old.Desired == p.Desired {
-			continue
-		}
-		s.duties.Logger.Info("pool resized", "pool", p.Key.String(), "from", old.Desired, "to", p.Desired, "why", p.Reason, "policy", now.Policy)
-	}
 }
 
 func cut(s string, n int) string { return s[:min(len(s), n)] }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -232,7 +233,7 @@ func TestMeterNeitherLeaksNorDoubles(t *testing.T) {
 func TestBookIsBounded(t *testing.T) {
 	p := NewBook().Open("g", 1)
 	for i := range MaxModels {
-		if err := p.Update(start, []Totals{{Model: fmt.Sprint(i)}}); err != nil {
+		if err := p.Update(start, []Totals{{Model: strconv.Itoa(i)}}); err != nil {
 			t.Fatal(err)
 		}
 	}

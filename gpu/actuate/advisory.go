@@ -37,7 +37,7 @@ func (a *Advisory) Step(_ time.Time, plan *scale.Plan, view *fleet.View) {
 		p := &plan.Pools[i]
 		before, had := a.plan.Find(p.Key)
 		if a.plan != nil && (!had || before.Desired != p.Desired) {
-			a.log.Info("pool should be resized", "pool", p.Key.String(), "desired", p.Desired, "ready", ready[p.Key], "draining", draining[p.Key], "why", p.Reason, "policy", plan.Policy)
+			a.log.Info("pool is to be resized", "pool", p.String(), "from", before.Desired, "to", p.Desired, "ready", ready[p.Key], "draining", draining[p.Key], "why", p.Reason, "policy", plan.Policy)
 		}
 		a.show(p.Key, float64(p.Desired), float64(ready[p.Key]), float64(draining[p.Key]))
 		a.shown[p.Key] = true

@@ -297,7 +297,7 @@ func (p *Process) grow(now time.Time, s *survey, pool *scale.PoolPlan) {
 		s.starting++
 		s.own[pool.Key]++
 		p.count("started", 1)
-		p.cfg.Logger.Info("worker starts", "worker", id, "pool", pool.Key.String(), "why", pool.Reason)
+		p.cfg.Logger.Info("worker starts", "worker", id, "pool", pool.String(), "why", pool.Reason)
 	}
 }
 

@@ -73,7 +73,11 @@ func (h *scriptedHost) epoch(e fleet.Epoch) { h.engine.SetEpoch(e) }
 
 func (h *scriptedHost) stats() fleet.Stats {
 	l := h.engine.Load()
-	return fleet.Stats{Running: fleet.Report(float64(l.Running)), Waiting: fleet.Report(float64(l.Waiting))}
+	out := fleet.Stats{Running: fleet.Report(float64(l.Running)), Waiting: fleet.Report(float64(l.Waiting))}
+	if blocks := h.engine.Options().KVBlocks; blocks > 0 {
+		out.KVBlocksFree = fleet.Report(float64(max(int(blocks)-l.HeldBlocks, 0)))
+	}
+	return out
 }
 
 // sources are the sockets of the ranks, if the script publishes events.

@@ -117,7 +117,7 @@ func (s Scale) check(faults *problems, w *Worker) {
 			continue // it was said
 		}
 		if seen[p.Key] {
-			faults.add("", "scale.pool names %s twice", strings.TrimPrefix(p.Key.String(), "/"))
+			faults.add("", "scale.pool names %s twice", strings.TrimPrefix(p.String(), "/"))
 		}
 		seen[p.Key] = true
 		least += uint64(p.Least)

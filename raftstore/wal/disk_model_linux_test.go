@@ -3,13 +3,13 @@ package wal
 import (
 	"bufio"
 	"bytes"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,55 +72,67 @@ func record(t *testing.T, strace, dir string, seed uint64) []call {
 	return calls
 }
 
-var (
-	wholeLine   = regexp.MustCompile(`^(\d+) +(\w+)\((.*)\) += (-?\d+)(?:<.*>)?$`)
-	brokenLine  = regexp.MustCompile(`^(\d+) +(\w+)\((.*) <unfinished \.\.\.>$`)
-	resumedLine = regexp.MustCompile(`^(\d+) +<\.\.\. (\w+) resumed>.*\) += (-?\d+)(?:<.*>)?$`)
-)
-
 // readTrace keeps of a trace what changed files in dir.
 func readTrace(f *os.File, dir string) (calls []call, err error) {
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<28)
 	open := map[string]int{} // threads in a call: where it began
 	for lines.Scan() {
-		line := lines.Text()
-		if m := wholeLine.FindStringSubmatch(line); m != nil {
-			c, ok, err := parseCall(m[2], m[3], dir)
-			if err != nil {
-				return nil, fmt.Errorf("%w in %.300s", err, line)
-			}
-			if ok && !strings.HasPrefix(m[4], "-") {
-				c.begins, c.ends, c.began = true, true, len(calls)
-				calls = append(calls, c.done(m[4]))
-			}
-		} else if m := brokenLine.FindStringSubmatch(line); m != nil {
-			c, ok, err := parseCall(m[2], m[3], dir)
-			if err != nil {
-				return nil, fmt.Errorf("%w in %.300s", err, line)
-			}
-			if ok {
-				c.begins = true
-				open[m[1]] = len(calls)
-				calls = append(calls, c)
-			}
-		} else if m := resumedLine.FindStringSubmatch(line); m != nil {
-			began, ok := open[m[1]]
-			delete(open, m[1])
-			if ok && !strings.HasPrefix(m[3], "-") {
+		thread, what, _ := strings.Cut(lines.Text(), " ")
+		what = strings.TrimLeft(what, " ")
+		if strings.HasPrefix(what, "<... ") {
+			began, ok := open[thread]
+			delete(open, thread)
+			if _, result, did := outcome(what); ok && did {
 				c := calls[began]
 				c.begins, c.ends, c.began = false, true, began
-				calls = append(calls, c.done(m[3]))
+				calls = append(calls, c.done(result))
+			}
+			continue
+		}
+		what, unfinished := strings.CutSuffix(what, " <unfinished ...>")
+		result := 0
+		if !unfinished {
+			did := false
+			if what, result, did = outcome(what); !did {
+				continue
 			}
 		}
+		name, args, _ := strings.Cut(what, "(")
+		c, ok, err := parseCall(name, args, dir)
+		if err != nil {
+			return nil, fmt.Errorf("%w in %.300s", err, what)
+		}
+		if !ok {
+			continue
+		}
+		c.begins, c.ends, c.began = true, !unfinished, len(calls)
+		if unfinished {
+			open[thread] = len(calls)
+		} else {
+			c = c.done(result)
+		}
+		calls = append(calls, c)
 	}
 	return calls, lines.Err()
 }
 
+// outcome splits what a call returned from what it is, without the last bracket.
+// It reports false for one that did nothing.
+func outcome(line string) (what string, result int, did bool) {
+	at := strings.LastIndex(line, "= ")
+	if at < 0 {
+		return "", 0, false
+	}
+	number, _, _ := strings.Cut(line[at+2:], "<") // a descriptor's path follows
+	result, err := strconv.Atoi(strings.TrimSpace(number))
+	return strings.TrimSuffix(strings.TrimRight(line[:at], " "), ")"), result, err == nil && result >= 0
+}
+
 // done takes what the call returned.
-func (c call) done(result string) call {
-	if n, err := strconv.Atoi(result); c.kind == write && err == nil && n < len(c.data) {
-		c.data = c.data[:n]
+func (c call) done(result int) call {
+	if c.kind == write && result < len(c.data) {
+		c.data = c.data[:result]
 	}
 	return c
 }
@@ -185,26 +197,13 @@ func ofDescriptor(s string) string {
 // text is what is between quotes.
 func text(s string) string { return unescape(strings.Trim(s, `"`)) }
 
-// unescape undoes \x41.
+// unescape undoes \x41, of which a text consists.
 func unescape(s string) string {
-	var out strings.Builder
-	out.Grow(len(s) / 4)
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) && s[i+1] == 'x' {
-			out.WriteByte(hex(s[i+2])<<4 | hex(s[i+3]))
-			i += 3
-			continue
-		}
-		out.WriteByte(s[i])
+	b, err := hex.DecodeString(strings.ReplaceAll(s, `\x`, ""))
+	if err != nil {
+		return s
 	}
-	return out.String()
-}
-
-func hex(c byte) byte {
-	if c >= 'a' {
-		return c - 'a' + 10
-	}
-	return c - '0'
+	return string(b)
 }
 
 // disk is what a recorded process has on its disk for certain, and what may be

@@ -93,7 +93,7 @@ func readTrace(f *os.File, dir string) (calls []call, err error) {
 		what, unfinished := strings.CutSuffix(what, " <unfinished ...>")
 		result := 0
 		if !unfinished {
-			did := false
+			var did bool
 			if what, result, did = outcome(what); !did {
 				continue
 			}

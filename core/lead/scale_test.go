@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,6 +67,19 @@ func (s *script) set(do func(w *scale.Window, want []scale.Want)) {
 	s.want = do
 }
 
+// asked is how often it ticked, and last what it saw then.
+func (s *script) asked() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ticks
+}
+
+func (s *script) last() (newest scale.Sample, known int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seen[len(s.seen)-1], s.known[len(s.known)-1]
+}
+
 // decode wants n decode workers and has no opinion of the others.
 func decode(n uint32) func(*scale.Window, []scale.Want) {
 	return func(w *scale.Window, want []scale.Want) {
@@ -83,7 +97,7 @@ type bench struct {
 	*fakePlanner
 	scaler   *Scaler
 	policy   *script
-	policies int
+	policies atomic.Int32
 	traffic  *traffic.Book
 	registry measure.Registry
 }
@@ -98,7 +112,7 @@ func playScale(t *testing.T, c ScaleConfig, play func(b *bench)) {
 		b.register(t, "prefill-0", fleet.RolePrefill)
 		b.register(t, "decode-0", fleet.RoleDecode)
 		b.scaler = NewScaler(c, ScaleDuties{
-			Planner: b, Policy: func() scale.Policy { b.policies++; return b.policy },
+			Planner: b, Policy: func() scale.Policy { b.policies.Add(1); return b.policy },
 			Samples: func() *fleet.Samples { return nil }, Traffic: b.traffic, Clock: clock.Real{}, Registry: &b.registry,
 		})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -186,17 +200,15 @@ func TestScalerBeginsAnewWithEachLeadership(t *testing.T) {
 		if b.scaler.Report() != nil {
 			t.Error("a node that does not lead reports")
 		}
-		b.policy.mu.Lock()
-		ticks := b.policy.ticks
-		b.policy.mu.Unlock()
+		ticks := b.policy.asked()
 		b.ticks(3)
-		if b.policy.ticks != ticks {
+		if b.policy.asked() != ticks {
 			t.Error("the policy was asked where nobody leads")
 		}
 		b.set(true, nil)
 		b.ticks(2)
-		if b.policies != 2 || b.policy.known[len(b.policy.known)-1] != 2 {
-			t.Errorf("%d policies, %d known samples", b.policies, b.policy.known[len(b.policy.known)-1])
+		if _, known := b.policy.last(); b.policies.Load() != 2 || known != 2 {
+			t.Errorf("%d policies, %d known samples", b.policies.Load(), known)
 		}
 		b.ticks(3)
 		if got := b.desired(); got != 3 {
@@ -230,8 +242,8 @@ func TestScalerKeepsThePlanOfAPolicyThatHangs(t *testing.T) {
 		b.ticks(2)
 		b.set(true, nil)
 		b.ticks(3)
-		if b.policy.ticks != 3 {
-			t.Errorf("asked %d times", b.policy.ticks)
+		if n := b.policy.asked(); n != 3 {
+			t.Errorf("asked %d times", n)
 		}
 		b.policy.set(decode(3))
 		close(release)
@@ -289,7 +301,7 @@ func TestScalerGoesOnAfterFailures(t *testing.T) {
 func TestZeroTrafficIsData(t *testing.T) {
 	playScale(t, ScaleConfig{}, func(b *bench) {
 		b.ticks(3)
-		if s := b.policy.seen[len(b.policy.seen)-1]; !math.IsNaN(s.Arrivals) || !math.IsNaN(s.Queued) {
+		if s, _ := b.policy.last(); !math.IsNaN(s.Arrivals) || !math.IsNaN(s.Queued) {
 			t.Errorf("%+v, of no gateway", s)
 		}
 		page := b.traffic.Open("g", 1)
@@ -301,17 +313,17 @@ func TestZeroTrafficIsData(t *testing.T) {
 		}
 		say()
 		say()
-		if s := b.policy.seen[len(b.policy.seen)-1]; s.Arrivals != 0 || s.Queued != 0 || !math.IsNaN(s.HitRatio) || !math.IsNaN(s.FirstP95) {
+		if s, _ := b.policy.last(); s.Arrivals != 0 || s.Queued != 0 || !math.IsNaN(s.HitRatio) || !math.IsNaN(s.FirstP95) {
 			t.Errorf("%+v, of an idle gateway", s)
 		}
 		// An adapter's requests load the workers of its base.
 		say(traffic.Totals{Model: "m-adapter", Arrivals: 50, Prompt: 1000, Cached: 250, Output: 100, Waiting: 3}, traffic.Totals{Model: "m", Arrivals: 50})
-		if s := b.policy.seen[len(b.policy.seen)-1]; s.Arrivals != 20 || s.PromptTokens != 200 || s.OutputTokens != 20 || s.HitRatio != .25 || s.Queued != 3 {
+		if s, _ := b.policy.last(); s.Arrivals != 20 || s.PromptTokens != 200 || s.OutputTokens != 20 || s.HitRatio != .25 || s.Queued != 3 {
 			t.Errorf("%+v", s)
 		}
 		page.Close()
 		b.ticks(1)
-		if s := b.policy.seen[len(b.policy.seen)-1]; !math.IsNaN(s.Arrivals) {
+		if s, _ := b.policy.last(); !math.IsNaN(s.Arrivals) {
 			t.Errorf("%+v, of no gateway any more", s)
 		}
 	})

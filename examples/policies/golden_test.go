@@ -23,7 +23,7 @@ var rewrite = flag.Bool("rewrite", false, "write into golden files what the poli
 const conformance = "../../policies/abi/testdata/conformance"
 
 // roots are where policies stand.
-var roots = []string{".", "../../plugins-sdk/examples", "../../plugins-sdk/templates", "../../policies/builtin", conformance}
+var roots = []string{".", "../../plugins-sdk/examples", "../../plugins-sdk/templates", "../../plugins-sdk/conformance", "../../policies/builtin", conformance}
 
 // built keeps what was compiled in this run, by folder.
 var built sync.Map
@@ -41,6 +41,9 @@ func module(t testing.TB, dir string) []byte {
 			t.Fatal(err)
 		}
 		return wasm
+	}
+	if raced {
+		t.Skip("policies in Go are tested without the race detector")
 	}
 	build := sync.OnceValues(func() ([]byte, error) {
 		// The environment of race builds is not the guest's.
@@ -75,7 +78,9 @@ func policies(t *testing.T) []string {
 // goldenFile is a policy's own, or that of all its languages.
 func goldenFile(t *testing.T, dir string) string {
 	t.Helper()
-	for _, path := range []string{filepath.Join(dir, "golden.json"), filepath.Join(filepath.Dir(dir), "golden.json")} {
+	// That of an echo policy is with the contract.
+	echo := filepath.Join(conformance, filepath.Base(filepath.Dir(dir)), "golden.json")
+	for _, path := range []string{filepath.Join(dir, "golden.json"), filepath.Join(filepath.Dir(dir), "golden.json"), echo} {
 		if _, err := os.Stat(path); err == nil {
 			return path
 		}

@@ -55,3 +55,8 @@ func Set(s Scope, key, value []byte) bool { return kvSet(s, key, value) == 0 }
 // Add adds to the number under a key, 8 bytes with the lowest first, and returns the
 // sum, or the least int64 if refused.
 func Add(s Scope, key []byte, delta int64) int64 { return kvAdd(s, key, delta) }
+
+// Abort ends a call that cannot go on; the host decides without the policy and makes a
+// fresh instance. A panic does so too, but Go walks the stack first, which takes more
+// fuel than there is.
+func Abort() { abort() }

@@ -43,3 +43,8 @@ func kvSet(s Scope, key, value []byte) int32 {
 func kvAdd(s Scope, key []byte, delta int64) int64 {
 	return importAdd(uint32(s), at(key), uint32(len(key)), delta)
 }
+
+//go:wasmimport wasi_snapshot_preview1 proc_exit
+func importExit(status uint32)
+
+func abort() { importExit(1) }

@@ -29,8 +29,11 @@ import (
 	"github.com/yardmaster/yardmaster/policies/project"
 )
 
+// conformance is where the echo policies stand.
+const conformance = "policies/abi/testdata/conformance"
+
 // roots are where policies stand.
-var roots = []string{"plugins-sdk/examples", "plugins-sdk/templates", "examples/policies", "policies/builtin", "policies/abi/testdata/conformance"}
+var roots = []string{"plugins-sdk/examples", "plugins-sdk/templates", "plugins-sdk/conformance", "examples/policies", "policies/builtin", conformance}
 
 // each is what one policy may take to build.
 const each = 5 * time.Minute
@@ -39,11 +42,12 @@ const each = 5 * time.Minute
 const assemblyScript = "assemblyscript@0.28.20"
 
 func main() {
+	only := flag.String("only", "", "only folders whose name contains this")
 	write := flag.Bool("write", false, "replace the committed modules")
 	cache := flag.String("cache", ".cache/policies", "folder for what is fetched: the AssemblyScript compiler")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Stdout, *cache, *write)
+	err := run(ctx, os.Stdout, *cache, *only, *write)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "policies:", err)
@@ -51,7 +55,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, out io.Writer, cache string, write bool) error {
+func run(ctx context.Context, out io.Writer, cache, only string, write bool) error {
 	dirs, err := policies()
 	if err != nil {
 		return err
@@ -76,7 +80,7 @@ func run(ctx context.Context, out io.Writer, cache string, write bool) error {
 		if err != nil {
 			return err
 		}
-		if _, skip := missing[lang]; skip {
+		if _, skip := missing[lang]; skip || !strings.Contains(dir, only) {
 			continue
 		}
 		verdict, err := check(ctx, dir, lang, env, write)
@@ -208,9 +212,13 @@ func check(ctx context.Context, dir string, lang bind.Language, env []string, wr
 
 // decide holds a module to the policy's golden decisions.
 func decide(ctx context.Context, dir string, wasm []byte) error {
-	file, err := os.ReadFile(filepath.Join(dir, "golden.json"))
-	if errors.Is(err, fs.ErrNotExist) { // the same for all languages
-		file, err = os.ReadFile(filepath.Join(filepath.Dir(dir), "golden.json"))
+	var file []byte
+	err := fs.ErrNotExist
+	// A policy's own, that of all its languages, or, of an echo policy, the contract's.
+	for _, place := range []string{dir, filepath.Dir(dir), filepath.Join(conformance, filepath.Base(filepath.Dir(dir)))} {
+		if errors.Is(err, fs.ErrNotExist) {
+			file, err = os.ReadFile(filepath.Join(place, "golden.json"))
+		}
 	}
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"context"
 	"flag"
 	"io/fs"
 	"os"
@@ -25,8 +26,34 @@ const conformance = "../../policies/abi/testdata/conformance"
 // roots are where policies stand.
 var roots = []string{".", "../../plugins-sdk/examples", "../../plugins-sdk/templates", "../../plugins-sdk/conformance", "../../policies/builtin", conformance}
 
-// built keeps what was compiled in this run, by folder.
-var built sync.Map
+// built and compiled keep what was made in this run, by folder: Go's guests take their
+// time.
+var built, compiled sync.Map
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code := m.Run()
+	compiled.Range(func(_, once any) bool {
+		if p, err := once.(func() (*golden.Program, error))(); err == nil {
+			_ = p.Close() // the process ends
+		}
+		return true
+	})
+	os.Exit(code)
+}
+
+// program is a policy, compiled once for all tests.
+func program(t testing.TB, dir string) *golden.Program {
+	t.Helper()
+	wasm := module(t, dir)
+	load := sync.OnceValues(func() (*golden.Program, error) { return golden.Load(context.Background(), wasm) })
+	once, _ := compiled.LoadOrStore(dir, load)
+	p, err := once.(func() (*golden.Program, error))()
+	if err != nil {
+		t.Fatalf("%s: %v", dir, err)
+	}
+	return p
+}
 
 // module is the committed module of a policy, or, in Go, one that is built now.
 func module(t testing.TB, dir string) []byte {
@@ -92,14 +119,21 @@ func goldenFile(t *testing.T, dir string) string {
 func TestGoldenDecisions(t *testing.T) {
 	for _, dir := range policies(t) {
 		t.Run(strings.TrimLeft(dir, "./"), func(t *testing.T) {
-			wasm := module(t, dir)
+			p := program(t, dir)
 			path := goldenFile(t, dir)
 			file, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
 			}
+			f, err := golden.Parse(file)
+			if err != nil {
+				t.Fatal(err)
+			}
 			if *rewrite {
-				out, err := golden.Record(t.Context(), wasm, file)
+				if _, err := p.Run(f); err != nil {
+					t.Fatal(err)
+				}
+				out, err := f.Format()
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -108,7 +142,8 @@ func TestGoldenDecisions(t *testing.T) {
 				}
 				return
 			}
-			report, err := golden.Run(t.Context(), wasm, file)
+			expects(t, f)
+			report, err := p.Run(f)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -117,16 +152,16 @@ func TestGoldenDecisions(t *testing.T) {
 					t.Errorf("%s: %s", c.Name, strings.Join(c.Problems, "\n"))
 				}
 			}
-			// A case without an expectation would test nothing.
-			f, err := golden.Parse(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, c := range f.Cases {
-				if !slices.ContainsFunc(c.Calls, func(call golden.Call) bool { return !cmp.Equal(call.Want, golden.Want{}) }) {
-					t.Errorf("%s expects nothing", c.Name)
-				}
-			}
 		})
+	}
+}
+
+// expects says which cases have no expectation, and would test nothing.
+func expects(t *testing.T, f *golden.File) {
+	t.Helper()
+	for _, c := range f.Cases {
+		if !slices.ContainsFunc(c.Calls, func(call golden.Call) bool { return !cmp.Equal(call.Want, golden.Want{}) }) {
+			t.Errorf("%s expects nothing", c.Name)
+		}
 	}
 }

@@ -2,7 +2,6 @@ package policies
 
 import (
 	"bytes"
-	"errors"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -108,16 +107,12 @@ func languages() []bind.Language {
 // open starts a policy of the tree with its defaults.
 func open(t *testing.T, dir string) *golden.Session {
 	t.Helper()
-	p, err := golden.Load(t.Context(), module(t, dir))
-	if err != nil {
-		t.Fatalf("%s: %v", dir, err)
-	}
-	s, err := p.Open(nil, golden.State{})
+	s, err := program(t, dir).Open(nil, golden.State{})
 	if err != nil {
 		t.Fatalf("%s: %v", dir, err)
 	}
 	t.Cleanup(func() {
-		if err := errors.Join(s.Close(), p.Close()); err != nil {
+		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	})

@@ -1,7 +1,6 @@
 package policies
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -32,16 +31,12 @@ func TestLatencyIsLearnt(t *testing.T) {
 		}
 		state = got.State
 	}
-	program, err := golden.Load(t.Context(), module(t, "latency/router"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	router, err := program.Open(nil, state)
+	router, err := program(t, "latency/router").Open(nil, state)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := errors.Join(router.Close(), program.Close()); err != nil {
+		if err := router.Close(); err != nil {
 			t.Error(err)
 		}
 	}()

@@ -10,5 +10,5 @@ trap 'rm -rf "$work"' EXIT
 mkdir "$work/@yardmaster"
 ln -s "$sdk" "$work/@yardmaster/policy"
 cd "$dir"
-${ASC:-npx asc} assembly/index.ts --path "$work" --runtime stub -O3 --noAssert --enable simd \
+${ASC:-npx --no-install asc} assembly/index.ts --path "$work" --runtime stub -O3 --noAssert --enable simd \
 	--use abort= --outFile "$out"

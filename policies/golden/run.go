@@ -65,15 +65,22 @@ func run(ctx context.Context, wasm, data []byte) (*Report, *File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	report, err := p.Run(f)
+	return report, f, errors.Join(err, p.Close())
+}
+
+// Run is the function of that name for a policy that is loaded. Afterwards the file has
+// the policy's answers in place of what was expected.
+func (p *Program) Run(f *File) (*Report, error) {
 	report := &Report{Policy: p.manifest.Name + "@" + p.manifest.Version}
 	for i := range f.Cases {
 		c, err := p.run(&f.Cases[i])
 		if err != nil {
-			return nil, nil, errors.Join(fmt.Errorf("%s: %w", f.Cases[i].Name, err), p.Close())
+			return nil, fmt.Errorf("%s: %w", f.Cases[i].Name, err)
 		}
 		report.Cases = append(report.Cases, c)
 	}
-	return report, f, p.Close()
+	return report, nil
 }
 
 // run makes a case's calls and puts the answers in the place of what was wanted.

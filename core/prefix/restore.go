@@ -26,6 +26,10 @@ func (s *State) Restore(r io.Reader) error {
 	defer s.mu.Unlock()
 	s.options.Budget, s.options.Workers = unit.Bytes(l.x.budget), len(l.x.slotOf)
 	s.index, s.workers = l.x, l.workers
+	s.named = make(map[fleet.WorkerID]*attached, len(l.workers))
+	for _, a := range l.workers {
+		s.named[a.id] = a
+	}
 	s.applied = l.applied
 	s.publish()
 	return nil

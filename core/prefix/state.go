@@ -22,9 +22,10 @@ type State struct {
 
 	mu      sync.Mutex
 	index   *Index
-	workers []*attached // by ID
-	version uint64      // of the table; each node's own
-	applied uint64      // frames so far
+	workers []*attached                  // by ID
+	named   map[fleet.WorkerID]*attached // the same; each frame asks for one
+	version uint64                       // of the table; each node's own
+	applied uint64                       // frames so far
 
 	table atomic.Pointer[Table]
 }
@@ -124,7 +125,7 @@ type Position struct {
 
 // NewState is an empty state whose index has these options.
 func NewState(o Options) *State {
-	s := &State{options: o, index: New(o)}
+	s := &State{options: o, index: New(o), named: map[fleet.WorkerID]*attached{}}
 	s.publish()
 	return s
 }
@@ -202,8 +203,8 @@ func (s *State) find(id fleet.WorkerID) (int, bool) {
 }
 
 func (s *State) current(id fleet.WorkerID, epoch fleet.Epoch) *attached {
-	if i, ok := s.find(id); ok && s.workers[i].epoch == epoch {
-		return s.workers[i]
+	if a := s.named[id]; a != nil && a.epoch == epoch {
+		return a
 	}
 	return nil
 }
@@ -226,7 +227,9 @@ func (s *State) attach(f *Frame) Outcome {
 	if err != nil {
 		return NoRoom
 	}
-	s.workers = slices.Insert(s.workers, i, &attached{id: f.Worker, epoch: f.Epoch, worker: w})
+	a := &attached{id: f.Worker, epoch: f.Epoch, worker: w}
+	s.workers = slices.Insert(s.workers, i, a)
+	s.named[a.id] = a
 	s.publish()
 	return Applied
 }
@@ -235,6 +238,7 @@ func (s *State) detach(a *attached) {
 	s.index.Detach(a.worker)
 	i, _ := s.find(a.id)
 	s.workers = slices.Delete(s.workers, i, i+1)
+	delete(s.named, a.id)
 	s.publish()
 }
 

@@ -12,7 +12,7 @@ import "embed"
 //go:embed go/*.go go/build.sh
 //go:embed rust/Cargo.toml rust/build.sh rust/src
 //go:embed assemblyscript/package.json assemblyscript/build.sh assemblyscript/assembly
-//go:embed templates/build.sh templates/README.md.txt
+//go:embed templates/build.sh templates/README.md.txt templates/gitignore.txt
 //go:embed templates/c/*.json templates/c/*.c templates/c/*.h
 //go:embed templates/go/*.json templates/go/*.go templates/go/*.txt
 //go:embed templates/rust/*.json templates/rust/Cargo.toml templates/rust/src

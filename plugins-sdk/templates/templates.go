@@ -89,6 +89,7 @@ func NewKind(dir, lang, kind, name string) error {
 		{lang, "sdk"},
 		{"templates/build.sh", "build.sh"},
 		{"templates/README.md.txt", "README.md"},
+		{"templates/gitignore.txt", ".gitignore"},
 		{"SPEC.md", "sdk/SPEC.md"},
 	}
 	if from := example(kind); from != "" {

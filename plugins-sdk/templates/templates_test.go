@@ -56,7 +56,7 @@ func checkProject(t *testing.T, dir string) {
 	if err != nil || files < 8 {
 		t.Errorf("%d files, %v", files, err)
 	}
-	for _, name := range []string{"manifest.json", "golden.json", "README.md", "build.sh", "sdk/build.sh", "sdk/SPEC.md"} {
+	for _, name := range []string{"manifest.json", "golden.json", "README.md", ".gitignore", "build.sh", "sdk/build.sh", "sdk/SPEC.md"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			t.Error(err)
 		}

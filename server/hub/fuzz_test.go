@@ -11,6 +11,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/load"
 	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/core/traffic"
 	"github.com/yardmaster/yardmaster/core/wire/hub"
 )
 
@@ -21,6 +22,7 @@ func FuzzMessages(f *testing.F) {
 	loads := &hub.Loads{Whole: true, Epoch: []uint64{1, 9}, Prefill: []uint32{1, 2}, Decode: []uint32{3, 4}, Prompt: []uint64{5, 6}, Context: []uint64{7, 8}}
 	for _, m := range []proto.Message{
 		&hub.ExchangeRequest{Hello: &hub.Hello{Gateway: "g", Incarnation: 1}, Loads: loads},
+		&hub.ExchangeRequest{Traffic: &hub.Traffic{Models: []*hub.Totals{{Model: "m", Arrivals: 7, Waiting: 1}}}},
 		&hub.ExchangeResponse{Loads: loads, Samples: &words, Gateways: 2, Heard: 7},
 		&hub.ExchangeResponse{Loads: &hub.Loads{Epoch: []uint64{1}, Prefill: []uint32{math.MaxUint32}}},
 	} {
@@ -44,6 +46,15 @@ func FuzzMessages(f *testing.F) {
 }
 
 func feedLeader(t *testing.T, view *fleet.View, m *hub.ExchangeRequest) {
+	switch news, err := toTotals(m.GetTraffic()); {
+	case err == nil:
+		page := traffic.NewBook().Open("g", 1)
+		if err := page.Update(time.Unix(1, 0), news); err != nil {
+			t.Fatal(err)
+		}
+	case !errors.Is(err, traffic.ErrReport):
+		t.Fatal(err)
+	}
 	v, err := toVector(m.GetLoads(), 1)
 	if err != nil {
 		if !errors.Is(err, load.ErrVector) {

@@ -16,6 +16,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/load"
 	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/core/traffic"
 )
 
 // rig is some nodes in one bubble. Each serves and links; leader says who leads.
@@ -138,6 +139,7 @@ func (r *rig) make(i int) *node {
 	}
 	n.link, err = NewLink(LinkConfig{
 		Gateway: n.id, Incarnation: 1, Table: n.table, View: r.view.Load, Server: n.server, Registry: n.registry,
+		Traffic: func() []traffic.Totals { return traffic.Read(n.registry) },
 		Leader: func() (string, string, bool) {
 			l := int(r.leader.Load())
 			if l < 0 {

@@ -16,6 +16,7 @@ type Chooser interface {
 // Choice is by whom a decision is made. A chooser makes it once with [NewChoice]
 // and hands it out many times; it is not changed.
 type Choice struct {
+	// Policy decides; nil is [Config.Policy], under its own mandate.
 	Policy Policy
 	// Fallback decides where Policy finds nobody eligible; nil is [Config.Policy].
 	Fallback Policy
@@ -43,9 +44,12 @@ type Shadow interface {
 	Compared(agrees bool)
 }
 
-// NewChoice makes a choice. shadow may be nil.
+// NewChoice makes a choice. p and shadow may be nil.
 func NewChoice(p Policy, shadow Shadow, m Mandate) *Choice {
-	c := &Choice{Policy: p, Shadow: shadow, Mandate: m, needs: NeedsOf(p)}
+	c := &Choice{Policy: p, Shadow: shadow, Mandate: m}
+	if p != nil {
+		c.needs = NeedsOf(p)
+	}
 	if shadow != nil {
 		c.needs |= NeedsOf(shadow)
 	}

@@ -100,6 +100,26 @@ func TestFallback(t *testing.T) {
 	}
 }
 
+// Where a chooser names no policy the configured one decides, under its own name, and
+// the shadow sees it.
+func TestShadowBesideTheConfiguredPolicy(t *testing.T) {
+	y := newYard(fleet.Worker{ID: "a"}, fleet.Worker{ID: "b"})
+	s := &tryout{Policy: fixedCost{1, 0}}
+	h := &hand{choice: NewChoice(nil, s, Mandate{Policy: "shadowed", Index: 7})}
+	r := New(Config{Policy: fixedCost{0, 1}, Chooser: h, Mode: Never})
+	d := y.decide(t, r, Query{}, nil)
+	if d.Server().ID != "a" || d.Mandate != (Mandate{Policy: "fixed"}) || d.Fallback != "" {
+		t.Errorf("%s by %+v, fallback %q", d.Server().ID, d.Mandate, d.Fallback)
+	}
+	if !slices.Equal(s.agreed, []bool{false}) {
+		t.Errorf("compared %v", s.agreed)
+	}
+	h.choice = NewChoice(nil, nil, Mandate{})
+	if d := y.decide(t, r, Query{}, nil); d.Server().ID != "a" || len(s.agreed) != 1 {
+		t.Errorf("%s, compared %v", d.Server().ID, s.agreed)
+	}
+}
+
 func TestShadowIsComparedAndChangesNothing(t *testing.T) {
 	y := newYard(fleet.Worker{ID: "a"}, fleet.Worker{ID: "b"}, fleet.Worker{ID: "c"})
 	run := func(shadow Shadow) (ids []fleet.WorkerID, r *Router) {

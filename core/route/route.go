@@ -118,6 +118,7 @@ type Router struct {
 	cfg     Config
 	fixed   *Choice // of the configuration
 	choice  *Choice // of the present decision
+	beside  Choice  // the configured policy with a chooser's shadow; choice may point to it
 	ever    Needs   // of all policies that have decided
 	query   Query   // the present one
 	rng     *rand.Rand
@@ -222,7 +223,13 @@ func (r *Router) decideChosen(q *Query, lined *load.Columns, d *Decision) error 
 		return r.decide(q, lined, d)
 	}
 	defer r.cfg.Chooser.Done(choice)
-	r.choice, r.ever, d.Mandate = choice, r.ever|choice.needs, choice.Mandate
+	if choice.Policy == nil {
+		r.beside = *r.fixed
+		r.beside.Shadow, r.beside.needs = choice.Shadow, r.fixed.needs|choice.needs
+		r.choice, r.ever = &r.beside, r.ever|r.beside.needs
+	} else {
+		r.choice, r.ever, d.Mandate = choice, r.ever|choice.needs, choice.Mandate
+	}
 	err := r.decide(q, lined, d)
 	d.Fallback = r.fellBack()
 	if err == nil && choice.Shadow != nil {
@@ -270,7 +277,7 @@ func (r *Router) choose(kind int, q *Query, lined *load.Columns, server int, any
 	lined.Read(s.workers, q.Now, &s.loads)
 	p.exclude(s, q, lined, r.aligned.pairing(server), anyway)
 	best, next = r.score(kind, s, q, r.choice)
-	if best == None && r.choice != r.fixed && len(p.cost) > 0 {
+	if best == None && r.choice != r.fixed && r.choice != &r.beside && len(p.cost) > 0 {
 		best, next = r.fallBack(kind, s, q)
 	}
 	return p.columns.place(best), p.columns.place(next)

@@ -52,10 +52,24 @@ func (n *Node) route(s *set, model string, b *bound) {
 	s.models[model] = d
 }
 
-// lane is a stage's; nil for an empty one.
+// configured is what the policy of the configuration is called among decisions.
+const configured = "configured"
+
+// lane is a stage's. Where nothing is active the configured policy decides: then there
+// is none, unless the shadow is to see what it does.
 func (n *Node) lane(s *set, b *bound, pieces []piece, stage string, tried *shadow) *lane {
-	if len(pieces) == 0 {
+	switch {
+	case len(pieces) > 0:
+	case tried == nil || stage != "active":
 		return nil
+	default:
+		h := &held{s, n.deps.Registry.Counter(measure.PolicyDecisions, string(rollout.Router), configured, stage)}
+		choice := func(with route.Shadow) *route.Choice {
+			c := route.NewChoice(nil, with, route.Mandate{})
+			c.Held = h
+			return c
+		}
+		return &lane{choice: choice(nil), shadowed: choice(tried), shadow: tried}
 	}
 	mandate := route.Mandate{Policy: stageName(pieces), Digest: stageDigest(pieces), Index: b.index, Canary: stage == "canary"}
 	h := &held{s, n.deps.Registry.Counter(measure.PolicyDecisions, string(rollout.Router), mandate.Policy, stage)}

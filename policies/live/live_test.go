@@ -256,6 +256,23 @@ func TestShadowChangesNothing(t *testing.T) {
 	})
 }
 
+// The first step with a new policy is a shadow while nothing is active: the configured
+// policy decides, and the shadow sees it.
+func TestShadowBesideTheConfiguredPolicy(t *testing.T) {
+	c := newCluster()
+	r := newRig(t, c, live.Config{ShadowShare: 1})
+	v := c.put(t, "mine", "1", rollout.Router, wasmRouter("mine", "1", each(last)))
+	r.await(c.change(t, rollout.Change{Verb: rollout.VerbShadow, Stage: only("mine", v)}))
+	for range 20 {
+		if d := r.decide(route.Query{}); d.Index != 0 || strings.HasPrefix(d.Policy, "mine") || d.Fallback != "" {
+			t.Fatalf("%+v, fallback %q", d.Mandate, d.Fallback)
+		}
+	}
+	if n := r.count(measure.PolicyShadow, "mine@1", "agree") + r.count(measure.PolicyShadow, "mine@1", "disagree"); n != 20 {
+		t.Errorf("%v compared", n)
+	}
+}
+
 func TestShadowsTimeIsBounded(t *testing.T) {
 	c := newCluster()
 	r := newRig(t, c, live.Config{ShadowShare: 1e-6})

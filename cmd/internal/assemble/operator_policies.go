@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/yardmaster/yardmaster/core/clock"
@@ -40,7 +41,7 @@ func (o policyOperator) Push(ctx context.Context, wasm, signature []byte) (rollo
 		return rollout.Version{}, nil, encoded
 	}
 	if errors.Is(err, vet.ErrRefused) {
-		return rollout.Version{}, text, fmt.Errorf("%w: %s", admin.ErrUnfit, Plain(err.Error()))
+		return rollout.Version{}, text, fmt.Errorf("%w %s", admin.ErrUnfit, Plain(strings.TrimPrefix(err.Error(), vet.ErrRefused.Error()+" ")))
 	}
 	if err != nil {
 		return rollout.Version{}, text, err

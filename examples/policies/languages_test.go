@@ -19,7 +19,7 @@ import (
 
 const same = "../../plugins-sdk/examples"
 
-// fuel is the one member in which they may differ: Go's code takes four times as much
+// fuel is the one member in which they may differ: Go's code takes twenty times as much
 // as C's, of which four lanes do what one does.
 var fuel = regexp.MustCompile(`\n  "fuel": \d+,`)
 

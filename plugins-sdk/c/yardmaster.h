@@ -1,7 +1,7 @@
 /* yardmaster.h: policies for Yardmaster in C, contract ym/1.
  *
  * The header is all there is: no library, no allocator, no start-up code. It is
- * included by policy.gen.h, which `yardmaster policy bind` writes from manifest.json
+ * included by policy.gen.h, which `yardmaster policy build` writes from manifest.json
  * and which says what the policy reads:
  *
  *     YM_KIND                  YM_ROUTER, YM_ADMISSION, YM_AUTOSCALER or YM_OBSERVER
@@ -39,7 +39,7 @@
 #define YM_OBSERVER 4
 
 #ifndef YM_KIND
-#error "include policy.gen.h, which `yardmaster policy bind` writes, not yardmaster.h"
+#error "include policy.gen.h, which `yardmaster policy build` writes, not yardmaster.h"
 #endif
 
 /* YM_ROWS is how many workers, samples or outcomes one call can take. */

@@ -2,7 +2,7 @@
 // functions, and the buffers of contract ym/1.
 //
 // A policy is a package main with a manifest.json, a file policy_gen.go that
-// `yardmaster policy bind` makes of it, and one function, by its kind:
+// `yardmaster policy build` makes of it, and one function, by its kind:
 //
 //	func score(r *ym.RouterRequest, w *table, p *params) bool     // router
 //	func admit(r *ym.AdmissionRequest, p *params) ym.Verdict      // admission

@@ -5,7 +5,7 @@
 // types. Bindings are generated so that no author writes that down a second time: a
 // column in another place would be another column's numbers, and nothing would notice.
 //
-// [Generate] is behind `yardmaster policy bind` and the first step of `policy build`,
-// which refuses bindings that do not match. The languages' own parts (blocks, host
-// functions) are the SDKs in plugins-sdk. Nothing is compiled here.
+// [Generate] is the first step of `yardmaster policy build`, which writes stale bindings
+// anew. The languages' own parts (blocks, host functions) are the SDKs in plugins-sdk.
+// Nothing is compiled here.
 package bind

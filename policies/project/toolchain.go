@@ -43,10 +43,20 @@ func found(variable string, names ...string) string {
 }
 
 func lackingClang() string {
-	if found("CC", "clang", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14") != "" {
-		return ""
+	cc := strings.Fields(found("CC", "clang", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14"))
+	if len(cc) == 0 {
+		return `there is no clang: install it with its linker (apt install clang lld), or set CC="zig cc"`
 	}
-	return `there is no clang: install it with its linker (apt install clang lld), or set CC="zig cc"`
+	ask := exec.Command(cc[0], append(cc[1:], "--target=wasm32", "-print-prog-name=wasm-ld")...) //nolint:noctx // it prints a line
+	out, err := ask.Output()
+	linker := strings.TrimSpace(string(out))
+	if err != nil || linker == "" {
+		return "" // it is no clang, and the build will tell
+	}
+	if _, err := exec.LookPath(linker); err != nil {
+		return cc[0] + " has no wasm-ld: install the lld of its version (apt install clang lld)"
+	}
+	return ""
 }
 
 // wasmTarget is Rust's name of what policies are compiled for.
@@ -69,7 +79,7 @@ func lackingRust() string {
 		}
 	}
 	if some {
-		return "rustc does not know " + wasmTarget + ": run `rustup target add " + wasmTarget + "`, or apt install libstd-rust-dev-wasm32 lld"
+		return "rustc does not know " + wasmTarget + ": run `rustup target add " + wasmTarget + "`, or apt install rustc libstd-rust-dev-wasm32 lld-14"
 	}
 	return "there is no rustc: install it from https://rustup.rs, then run `rustup target add " + wasmTarget + "`"
 }

@@ -62,7 +62,7 @@ func run(ctx context.Context, out io.Writer, cache, only string, write bool) err
 	}
 	missing := map[bind.Language]string{}
 	for _, lang := range bind.Languages() {
-		if why := lacking(lang); why != "" {
+		if why := project.Lacking(".", lang); why != "" && lang != bind.AssemblyScript {
 			missing[lang] = why
 		}
 	}
@@ -70,7 +70,6 @@ func run(ctx context.Context, out io.Writer, cache, only string, write bool) err
 	if err != nil {
 		missing[bind.AssemblyScript] = err.Error()
 	}
-	env = append(env, "CC="+clang())
 	for lang, why := range missing {
 		fmt.Fprintf(out, "skip  %s: %s\n", lang, why)
 	}
@@ -110,59 +109,20 @@ func policies() ([]string, error) {
 	return dirs, nil
 }
 
-// lacking says what is missing to build policies of a language, or nothing.
-func lacking(lang bind.Language) string {
-	switch lang {
-	case bind.C:
-		if clang() == "" {
-			return "no clang with wasm-ld; install clang and lld"
-		}
-	case bind.Rust:
-		for _, rustc := range []string{os.Getenv("RUSTC"), "rustc", "/usr/bin/rustc"} {
-			if rustc == "" {
-				continue
-			}
-			root, err := exec.Command(rustc, "--print", "sysroot").Output() //nolint:noctx // it prints a line
-			if err != nil {
-				continue
-			}
-			if _, err := os.Stat(filepath.Join(strings.TrimSpace(string(root)), "lib/rustlib/wasm32-unknown-unknown/lib")); err == nil {
-				return ""
-			}
-		}
-		return "no rustc with wasm32-unknown-unknown; run rustup target add wasm32-unknown-unknown, or install Debian's rustc, libstd-rust-dev-wasm32 and lld-14"
-	case bind.AssemblyScript:
-		if !found("node") {
-			return "no node"
-		}
-	case bind.Go:
-	}
-	return ""
-}
-
-// clang is a C compiler that links Wasm, or nothing.
-func clang() string {
-	for _, cc := range []string{os.Getenv("CC"), "clang", "clang-19", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14"} {
-		if cc == "" {
-			continue
-		}
-		linker, err := exec.Command(cc, "--target=wasm32", "-print-prog-name=wasm-ld").Output() //nolint:noctx // it prints a line
-		if err == nil && found(strings.TrimSpace(string(linker))) {
-			return cc
-		}
-	}
-	return ""
-}
-
 func found(name string) bool {
 	_, err := exec.LookPath(name)
 	return err == nil
 }
 
+var errNode = errors.New("there is no node with npm")
+
 // compiler finds or fetches the AssemblyScript compiler, for build scripts.
 func compiler(ctx context.Context, cache string) ([]string, error) {
-	if asc := os.Getenv("ASC"); asc != "" || !found("npm") {
+	if os.Getenv("ASC") != "" {
 		return nil, nil
+	}
+	if !found("node") || !found("npm") {
+		return nil, errNode
 	}
 	cache, err := filepath.Abs(cache)
 	if err != nil {

@@ -2,7 +2,7 @@
 //! functions, and the buffers. There is no allocator and nothing of `std`.
 //!
 //! A policy is a `cdylib` with a `manifest.json`, a file `src/policy_gen.rs` that
-//! `yardmaster policy bind` makes of it, and one function, by its kind:
+//! `yardmaster policy build` makes of it, and one function, by its kind:
 //!
 //! ```text
 //! fn score(r: &RouterRequest, w: &mut Table, p: &Params) -> bool        // router

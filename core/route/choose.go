@@ -101,11 +101,12 @@ func (r *Router) fallBack(kind int, s *roster, q *Query) (best, next int) {
 		why = "none"
 	}
 	best, next = None, None
+	// A shadow scores these columns too, so that they are filled for it as well.
 	if other := r.choice.Fallback; other != nil {
-		best, next = r.score(kind, s, q, &Choice{Policy: other, needs: NeedsOf(other)})
+		best, next = r.score(kind, s, q, other, NeedsOf(other)|r.choice.needs)
 	}
 	if best == None {
-		best, next = r.score(kind, s, q, r.fixed)
+		best, next = r.score(kind, s, q, r.fixed.Policy, r.fixed.needs|r.choice.needs)
 	}
 	c.FellBack(why)
 	return best, next

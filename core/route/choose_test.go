@@ -100,6 +100,21 @@ func TestFallback(t *testing.T) {
 	}
 }
 
+// A shadow that reads more than the fallback does finds its columns filled after the
+// fallback has decided.
+func TestShadowAfterTheFallback(t *testing.T) {
+	y := newYard(fleet.Worker{ID: "a"}, fleet.Worker{ID: "b"})
+	for _, fallback := range []Policy{nil, LeastRequest{}} {
+		s := &tryout{Policy: Blend{Parts: []Weighted{{KVCost{}, 1}, {Sticky{}, 1}, {LoRA{}, 1}, {PredictedLatency{}, 1}, {Mooncake{}, 1}}}}
+		c := NewChoice(helpless{}, s, Mandate{Policy: "h@1"})
+		c.Fallback = fallback
+		r := New(Config{Policy: RoundRobin{}, Chooser: &hand{choice: c}, Mode: Never})
+		if d := y.decide(t, r, Query{}, nil); d.Fallback != "fuel" || len(s.agreed) != 1 {
+			t.Errorf("fallback %q, compared %v", d.Fallback, s.agreed)
+		}
+	}
+}
+
 // Where a chooser names no policy the configured one decides, under its own name, and
 // the shadow sees it.
 func TestShadowBesideTheConfiguredPolicy(t *testing.T) {

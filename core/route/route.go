@@ -276,18 +276,18 @@ func (r *Router) choose(kind int, q *Query, lined *load.Columns, server int, any
 	s := r.aligned.roster(q.Model, kind)
 	lined.Read(s.workers, q.Now, &s.loads)
 	p.exclude(s, q, lined, r.aligned.pairing(server), anyway)
-	best, next = r.score(kind, s, q, r.choice)
+	best, next = r.score(kind, s, q, r.choice.Policy, r.choice.needs)
 	if best == None && r.choice != r.fixed && r.choice != &r.beside && len(p.cost) > 0 {
 		best, next = r.fallBack(kind, s, q)
 	}
 	return p.columns.place(best), p.columns.place(next)
 }
 
-// score fills the columns, has the choice's policy score and picks places.
-func (r *Router) score(kind int, s *roster, q *Query, c *Choice) (best, next int) {
+// score fills the columns that are needed, has a policy score and picks places.
+func (r *Router) score(kind int, s *roster, q *Query, policy Policy, needs Needs) (best, next int) {
 	p := &r.phases[kind]
-	p.columns.fill(s, &r.lookup, p.out, c.needs)
-	r.more(kind, s, q, c.needs)
+	p.columns.fill(s, &r.lookup, p.out, needs)
+	r.more(kind, s, q, needs)
 	n := len(p.columns.Worker)
 	p.cost, p.tried = sized(p.cost, n), p.tried[:0]
 	if n == 0 {
@@ -295,7 +295,7 @@ func (r *Router) score(kind int, s *roster, q *Query, c *Choice) (best, next int
 	}
 	p.prompt = kind == prefilling
 	q.Prefill = p.prompt
-	c.Policy.Score(q, &p.columns, p.cost)
+	policy.Score(q, &p.columns, p.cost)
 	best, next = r.pick(p.cost)
 	p.best = best
 	return best, next

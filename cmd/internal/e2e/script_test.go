@@ -16,14 +16,16 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "ports": ports, "eventually": retried,
+			"exits": exits, "ports": ports, "eventually": retried, "wasm": wasm, "ask": ask,
 		},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("PATH", filepath.Dir(binary)+string(os.PathListSeparator)+env.Getenv("PATH"))
 			env.Setenv("XDG_CACHE_HOME", filepath.Join(env.WorkDir, "cache"))
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("YARDMASTER", binary)
-			return nil
+			repository, err := filepath.Abs("../../..")
+			env.Setenv("REPOSITORY", repository)
+			return err
 		},
 	})
 }

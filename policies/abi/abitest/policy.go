@@ -1,6 +1,7 @@
 package abitest
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 type Policy struct {
 	Kind     abi.Kind // default router
 	Name     string   // default "test"
+	Version  string   // default "1"
 	Columns  []string // a "?" in front makes one optional
 	Params   []abi.Param
 	Fuel     int64
@@ -180,7 +182,7 @@ func (p *Policy) manifest() string {
 		return p.Manifest
 	}
 	m := abi.Manifest{
-		ABI: fmt.Sprintf("%d.%d", abi.Major, abi.Minor), Kind: p.Kind, Name: p.Name, Version: "1",
+		ABI: fmt.Sprintf("%d.%d", abi.Major, abi.Minor), Kind: p.Kind, Name: p.Name, Version: cmp.Or(p.Version, "1"),
 		Params: p.Params, Capabilities: abi.Capabilities(), Counters: []abi.Metric{{Name: "calls"}},
 		Fuel: p.Fuel, Pages: p.Pages, Fallback: p.Fallback, Fail: p.Fail,
 	}

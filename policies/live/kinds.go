@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -156,25 +157,28 @@ func (n *Node) compare(c *court, ask *admit.Ask, v admit.Verdict, configured adm
 	}
 }
 
-// Autoscaler is whatever is bound for autoscaling. It belongs to one goroutine.
+// Autoscaler is whatever is bound for autoscaling. Its ticks belong to one goroutine;
+// the name and the mandate may be asked for by others meanwhile.
 type Autoscaler struct {
 	node       *Node
 	configured scale.Policy
-	mandate    route.Mandate
+	mandate    atomic.Pointer[route.Mandate]
 	other      []scale.Want // of the shadow
 }
 
 // Autoscaler is the autoscaling policy that is bound at the time it ticks, and
 // configured while none is.
 func (n *Node) Autoscaler(configured scale.Policy) *Autoscaler {
-	return &Autoscaler{node: n, configured: configured, mandate: route.Mandate{Policy: configured.Name()}}
+	a := &Autoscaler{node: n, configured: configured}
+	a.mandate.Store(&route.Mandate{Policy: configured.Name()})
+	return a
 }
 
-// Name is that of the policy that ticked last.
-func (a *Autoscaler) Name() string { return a.mandate.Policy }
+// Name is that of the policy that ticked last, or ticks now.
+func (a *Autoscaler) Name() string { return a.mandate.Load().Policy }
 
-// Mandate is under whose name the last tick was.
-func (a *Autoscaler) Mandate() route.Mandate { return a.mandate }
+// Mandate is under whose name that tick is.
+func (a *Autoscaler) Mandate() route.Mandate { return *a.mandate.Load() }
 
 // Tick asks what is bound. A policy that has no answer keeps every pool as it is.
 func (a *Autoscaler) Tick(w *scale.Window, want []scale.Want) {
@@ -183,12 +187,13 @@ func (a *Autoscaler) Tick(w *scale.Window, want []scale.Want) {
 	defer s.release()
 	b := s.others[rollout.Autoscaler][""]
 	if b == nil || len(b.active) == 0 {
-		a.mandate = route.Mandate{Policy: a.configured.Name()}
+		a.mandate.Store(&route.Mandate{Policy: a.configured.Name()})
 		a.configured.Tick(w, want)
 		return
 	}
-	a.mandate = route.Mandate{Policy: stageName(b.active), Digest: stageDigest(b.active), Index: b.index}
-	n.deps.Registry.Counter(measure.PolicyDecisions, string(rollout.Autoscaler), a.mandate.Policy, "active").Inc()
+	mandate := route.Mandate{Policy: stageName(b.active), Digest: stageDigest(b.active), Index: b.index}
+	a.mandate.Store(&mandate)
+	n.deps.Registry.Counter(measure.PolicyDecisions, string(rollout.Autoscaler), mandate.Policy, "active").Inc()
 	b.active[0].tick(w, want, a.configured)
 	if len(b.shadow) == 0 {
 		return

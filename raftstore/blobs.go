@@ -244,8 +244,8 @@ func (v service) HoldBlob(ctx context.Context, req *peer.HoldBlobRequest) (*peer
 	}
 	ctx, cancel := s.within(ctx)
 	defer cancel()
+	s.blobs.shelf.Touch(d) // first, so that no sweep takes what Get has seen
 	if _, err := s.blobs.shelf.Get(ctx, d); err == nil {
-		s.blobs.shelf.Touch(d)
 		return &peer.HoldBlobResponse{}, nil
 	}
 	data, err := s.fetchFrom(ctx, group.Member{ID: caller, Addr: req.GetAddr()}, d, req.GetSize())

@@ -145,8 +145,8 @@ func (s *Shelf) Put(ctx context.Context, data []byte) (Digest, error) {
 		return Digest{}, fmt.Errorf("%w: %d bytes; it may have up to %d", ErrSize, len(data), MaxBlob)
 	}
 	d := rollout.DigestOf(data)
+	s.Touch(d) // first, so that no sweep takes what Get has seen
 	if _, err := s.Get(ctx, d); err == nil {
-		s.Touch(d)
 		return d, nil
 	} else if !errors.Is(err, ErrMissing) {
 		return d, err

@@ -37,6 +37,15 @@ export class F32Column {
   @inline @operator("[]=") set(row: i32, v: f32): void {
     store<f32>(changetype<usize>(this) + (<usize>row << 2), v);
   }
+  /** Four rows from a multiple of four on; columns have room for whole vectors. */
+  // @ts-ignore: decorator
+  @inline lanes(row: i32): v128 {
+    return v128.load(changetype<usize>(this) + (<usize>row << 2));
+  }
+  // @ts-ignore: decorator
+  @inline setLanes(row: i32, v: v128): void {
+    v128.store(changetype<usize>(this) + (<usize>row << 2), v);
+  }
 }
 
 /** A column of u32. */

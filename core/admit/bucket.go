@@ -56,8 +56,10 @@ func (p *TokenBucket) Admit(a *Ask) Verdict {
 		p.makeRoom(a.Now)
 		b = bucket{p.burst, a.Now}
 	}
-	b.tokens = min(p.burst, b.tokens+p.perSecond*max(a.Now.Sub(b.at).Seconds(), 0))
-	b.at = a.Now
+	if since := a.Now.Sub(b.at); since > 0 { // requests come in another order than their times
+		b.tokens = min(p.burst, b.tokens+p.perSecond*since.Seconds())
+		b.at = a.Now
+	}
 	missing := min(need, p.burst) - b.tokens
 	if missing <= 0 {
 		b.tokens -= need

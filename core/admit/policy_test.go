@@ -88,6 +88,7 @@ func TestTokenBucket(t *testing.T) {
 		{11 * time.Second, 1, 5000, 0, 0},                // more than the burst: from a full bucket, owing 4,000
 		{11 * time.Second, 1, 1, 0, 40010 * time.Millisecond},
 		{10 * time.Second, 1, 1, 0, 40010 * time.Millisecond}, // a clock that goes back gives nothing
+		{11 * time.Second, 1, 1, 0, 40010 * time.Millisecond}, // nor does it when it goes on
 	}
 	for i, s := range steps {
 		v := p.Admit(ask(func(a *Ask) {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
@@ -64,8 +65,11 @@ func openTenants(c config.Gateway) (*tenants, error) {
 
 // add takes a line of the file: a tenant and a key, or its hash after "sha256:".
 func (t *tenants) add(line string) error {
-	line, _, _ = strings.Cut(line, "#")
 	words := strings.Fields(line)
+	// A remark begins with a word: a key may have the sign in it.
+	if i := slices.IndexFunc(words, func(word string) bool { return word[0] == '#' }); i >= 0 {
+		words = words[:i]
+	}
 	switch {
 	case len(words) == 0:
 		return nil

@@ -17,7 +17,7 @@ import (
 func TestTenantsByKey(t *testing.T) {
 	hash := sha256.Sum256([]byte("sk-two"))
 	file := filepath.Join(t.TempDir(), "keys")
-	text := "# who and what\nacme sk-one # their first\n\nacme sha256:" + hex.EncodeToString(hash[:]) + "\nother\tsk-three\n"
+	text := "# who and what\nacme sk-one # their first\n\nacme sha256:" + hex.EncodeToString(hash[:]) + "\nother\tsk-three\nthird sk#four\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,9 @@ func TestTenantsByKey(t *testing.T) {
 		{"Authorization", "Bearer sk-one", "acme"},
 		{"Authorization", "Bearer sk-two", "acme"},
 		{"X-Api-Key", "sk-three", "other"},
-		{"Authorization", "Bearer sk-four", ""},
+		{"Authorization", "Bearer sk#four", "third"},
+		{"Authorization", "Bearer sk", ""},
+		{"Authorization", "Bearer sk-five", ""},
 		{"Authorization", "sk-one", ""},
 		{"X-Tenant", "acme", ""},
 		{"Accept", "*/*", ""},

@@ -243,12 +243,14 @@ func (a *app) printComparison(out *output, c *comparison) error {
 // MarshalJSON leaves a share out that is not a number.
 func (c *comparison) MarshalJSON() ([]byte, error) {
 	type plain comparison
+	out := struct {
+		*plain
+		Differs *float64 `json:"differs,omitempty"` // in place of plain's
+	}{plain: (*plain)(c)}
 	if !math.IsNaN(c.Differs) {
-		return json.Marshal((*plain)(c))
+		out.Differs = &c.Differs
 	}
-	known := plain(*c)
-	known.Differs = 0
-	return json.Marshal(&known)
+	return json.Marshal(&out)
 }
 
 // isFile reports whether a policy is named by a module's file.

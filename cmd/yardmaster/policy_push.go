@@ -31,7 +31,7 @@ structure, contract, and a trial in a process of its own; then a majority of the
 planners keep it, and every node makes it ready. A refusal says which check failed
 and why.
 
-Planners take what one of their policy.trusted-keys has signed. --key signs the
+Planners take what one of their policy.trusted-key has signed. --key signs the
 upload with the private key in that file (yardmaster policy keygen makes a pair);
 --unsigned says that it is meant to have no signature, which only planners with
 policy.allow-unsigned accept.`,
@@ -155,7 +155,7 @@ func (a *app) policyKeygen() *cobra.Command {
 		Use:   "keygen FILE",
 		Short: "Make a pair of keys to sign policies with",
 		Long: `Make an Ed25519 pair: the private key goes into FILE, which only its owner may
-read, the public one into FILE.pub. Name FILE.pub in policy.trusted-keys of every
+read, the public one into FILE.pub. Name FILE.pub in policy.trusted-key of every
 planner; sign uploads with --key FILE. A file that is there already stays.`,
 		Example: "  yardmaster policy keygen team.key",
 		Args:    operand("FILE"),
@@ -174,7 +174,7 @@ planner; sign uploads with --key FILE. A file that is there already stays.`,
 			if err := create(args[0]+".pub", public, 0o644); err != nil {
 				return err
 			}
-			fmt.Fprintf(a.out, "private key: %s (keep it)\npublic key:  %s.pub (for policy.trusted-keys of every planner)\n", args[0], args[0])
+			fmt.Fprintf(a.out, "private key: %s (keep it)\npublic key:  %s.pub (for policy.trusted-key of every planner)\n", args[0], args[0])
 			return nil
 		},
 	}

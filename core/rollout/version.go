@@ -62,7 +62,7 @@ func (v *Version) Ref() string { return v.Policy + "@" + v.Release }
 func (v *Version) Validate() error {
 	switch {
 	case !isName(v.Policy):
-		return fmt.Errorf("%w: a policy's name has from 1 to %d of a-z, 0-9 and -, and begins with a letter; %.80q does not", ErrInvalid, MaxName, v.Policy)
+		return fmt.Errorf("%w: a policy's name has from 1 to %d of a-z, 0-9, - and _, and begins with a letter; %.80q does not", ErrInvalid, MaxName, v.Policy)
 	case v.Release == "" || len(v.Release) > MaxRelease:
 		return fmt.Errorf("%w: the version of %s is empty or longer than %d bytes", ErrInvalid, v.Policy, MaxRelease)
 	case !v.Kind.Known():

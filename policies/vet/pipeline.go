@@ -185,7 +185,7 @@ func (p *Pipeline) signed(r *Report, wasm, signature []byte) (string, error) {
 	case len(p.config.Trusted) == 0 && p.config.AllowUnsigned:
 		return "signed, and no key is trusted here; unsigned policies are allowed", nil
 	case len(p.config.Trusted) == 0:
-		return "", fmt.Errorf("%w: no key is trusted here; configure policy.trusted-keys", ErrSignature)
+		return "", fmt.Errorf("%w: no key is trusted here; configure policy.trusted-key", ErrSignature)
 	}
 	key, err := Verify(p.config.Trusted, wasm, signature)
 	if err != nil {

@@ -128,7 +128,7 @@ type Scale struct {
 	Policy   string // off, or a native policy of core/scale
 	Interval time.Duration
 	Budget   int      // most workers of all pools; 0: no bound but the pools' own
-	Pools    []string // [MODEL/]ROLE=MIN-MAX; see PoolLimits
+	Pools    []string // [MODEL/]ROLE=MIN-MAX; see PoolLimit
 	TTFT     time.Duration
 	ITL      time.Duration
 	Hold     time.Duration // that a pool must have wanted fewer

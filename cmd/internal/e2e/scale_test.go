@@ -242,3 +242,71 @@ func TestAutoscalerIsPromoted(t *testing.T) {
 	s.cli(t, "scale", "resume")
 	eventually(t, "one is left", func() bool { return s.ready(fleet.RoleDecode) == 1 && s.ready(fleet.RolePrefill) == 1 })
 }
+
+// A planner whose settings say so keeps the fewest workers of a pool as its own
+// processes, replaces those that are killed, and ends with them.
+func TestPlannerRunsWorkers(t *testing.T) {
+	operators, dir := freeAddr(t), t.TempDir()
+	settings := filepath.Join(dir, "yardmaster.yaml")
+	text := "planner:\n  data-dir: " + dir + "/data\n  listen: 127.0.0.1:0\ncluster:\n  peer-listen: " + freeAddr(t) +
+		"\ngateway:\n  listen: 127.0.0.1:0\n  admin: " + operators + "\nscale:\n  policy: queue-and-kv\n  interval: 200ms\n  pool: [tiny/both=2-3]\n  actuator: process\n" +
+		"worker:\n  engine: scripted\n  served-name: tiny\n  listen: 127.0.0.1:1\n"
+	if err := os.WriteFile(settings, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	said := &journal{}
+	t.Cleanup(func() {
+		if t.Failed() {
+			said.show(t)
+		}
+	})
+	planner := exec.CommandContext(t.Context(), binary, "planner", "--config", settings)
+	planner.Stderr = said
+	if err := planner.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- planner.Wait() }()
+	t.Cleanup(func() { planner.Process.Kill() }) //nolint:errcheck // it has usually ended
+	pool := func() (out admin.ScalePool) {
+		var s admin.ScaleStatus
+		answer, err := exec.CommandContext(t.Context(), binary, "scale", "show", "-o", "json", "--admin", operators).Output()
+		if err == nil && json.Unmarshal(answer, &s) == nil && len(s.Pools) == 1 {
+			out = s.Pools[0]
+		}
+		return out
+	}
+	eventually(t, "two workers serve", func() bool { return pool().Ready == 2 })
+	workers := func() []string {
+		pids, err := exec.CommandContext(t.Context(), "pgrep", "-P", strconv.Itoa(planner.Process.Pid), "-f", " worker ").Output()
+		if err != nil {
+			return nil
+		}
+		return strings.Fields(string(pids))
+	}
+	pids := workers()
+	if len(pids) != 2 {
+		t.Fatalf("workers %v", pids)
+	}
+	killed, err := strconv.Atoi(pids[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(killed, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "another is in its place", func() bool { now := workers(); return len(now) == 2 && now[0] != pids[0] && now[1] != pids[0] })
+	eventually(t, "two workers serve again", func() bool { return pool().Ready == 2 })
+	pids = workers()
+	if err := planner.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("the planner ended with %v", err)
+	}
+	for _, pid := range pids {
+		if !gone(pid) {
+			t.Errorf("worker %s outlived its planner", pid)
+		}
+	}
+}

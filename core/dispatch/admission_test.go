@@ -35,8 +35,8 @@ func (b *bouncer) Admit(a *admit.Ask) admit.Verdict {
 }
 
 // serveAs serves a request of a tenant.
-func (y *yard) serveAs(ctx context.Context, tenant string, class admit.Class, body string) Outcome {
-	req, err := edge.Parse([]byte(body), 0)
+func (y *yard) serveAs(ctx context.Context, tenant string, class admit.Class) Outcome {
+	req, err := edge.Parse([]byte(shortStream), 0)
 	if err != nil {
 		y.t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestVerdicts(t *testing.T) {
 				sent = string(c.Body)
 				return good()
 			}
-			o := y.serveAs(t.Context(), "acme", admit.Critical, shortStream)
+			o := y.serveAs(t.Context(), "acme", admit.Critical)
 			if tt.kind == errs.Internal {
 				if o.Name != "ok" || !strings.Contains(sent, tt.body) {
 					t.Errorf("%s: %v; sent %s", o.Name, o.Err, sent)
@@ -97,7 +97,7 @@ func TestServiceOfTenants(t *testing.T) {
 	b := &bouncer{verdict: func(*admit.Ask) admit.Verdict { return admit.Verdict{} }}
 	y.d.deps.Admission = b
 	for range 2 {
-		y.serveAs(t.Context(), "acme", admit.Standard, shortStream)
+		y.serveAs(t.Context(), "acme", admit.Standard)
 	}
 	if got := b.asked[1].TenantService; got != 10+2*3 {
 		t.Errorf("service %v after 10 prompt tokens and 3 of output", got)
@@ -118,7 +118,7 @@ func TestUrgentRequestsComeFirst(t *testing.T) {
 		var wg sync.WaitGroup
 		for _, class := range []admit.Class{admit.Standard, admit.Standard, admit.Standard, admit.Background, admit.Standard, admit.Critical, admit.Critical} {
 			wg.Go(func() {
-				if o := y.serveAs(t.Context(), "", class, shortStream); o.Name != "ok" {
+				if o := y.serveAs(t.Context(), "", class); o.Name != "ok" {
 					t.Errorf("%v: %v", class, o.Err)
 				}
 				mu.Lock()
@@ -160,7 +160,7 @@ func TestQuotas(t *testing.T) {
 		y := newYard(t, Config{}, fleet.Worker{ID: "w"})
 		y.d.deps.Quota = admit.NewSpender(admit.SpenderConfig{Share: .01}, &counted{left: 30}, clock.Real{})
 		for i := range 2 {
-			if o := y.serveAs(t.Context(), "limited", admit.Standard, shortStream); o.Name != "ok" {
+			if o := y.serveAs(t.Context(), "limited", admit.Standard); o.Name != "ok" {
 				t.Fatalf("%d: %v", i, o.Err)
 			}
 		}
@@ -169,12 +169,12 @@ func TestQuotas(t *testing.T) {
 		}
 		var o Outcome
 		for range 4 {
-			o = y.serveAs(t.Context(), "limited", admit.Standard, shortStream)
+			o = y.serveAs(t.Context(), "limited", admit.Standard)
 		}
 		if o.Err == nil || o.Err.Kind != errs.Saturated || o.Err.Code != "tenant_quota" || o.Err.RetryAfter <= 0 {
 			t.Errorf("over the quota: %v", o.Err)
 		}
-		if o := y.serveAs(t.Context(), "free", admit.Standard, shortStream); o.Name != "ok" {
+		if o := y.serveAs(t.Context(), "free", admit.Standard); o.Name != "ok" {
 			t.Errorf("a tenant without a quota: %v", o.Err)
 		}
 		y.balanced()

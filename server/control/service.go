@@ -196,7 +196,8 @@ func resultStatus(res planner.Result) error {
 		return status.Error(codes.ResourceExhausted, err.Error())
 	case planner.Refused:
 		return status.Error(codes.InvalidArgument, err.Error())
-	case planner.Conflict, planner.UnknownTenant, planner.StaleWindow: // of no command of a worker
+	case planner.Conflict, planner.UnknownTenant, planner.StaleWindow, planner.UnknownPolicy, planner.Exists, planner.Bound,
+		planner.Pinned, planner.Quarantined, planner.NothingThere: // of no command of a worker
 	}
 	return status.Error(codes.Internal, "internal error")
 }

@@ -119,7 +119,7 @@ func StartGateway(ctx context.Context, p Process, c config.Gateway, f Fleet) (*G
 		g.end()
 		return nil, errors.Join(err, ln.Close())
 	}
-	go func() {
+	go func() { //nolint:contextcheck // requests have contexts of their own
 		if err := g.server.Serve(ln); err != nil {
 			g.served <- fmt.Errorf("gateway.listen: %w", err)
 		}

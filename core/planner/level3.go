@@ -95,7 +95,7 @@ func (c QuarantinePolicy) body() proto.Message {
 func (c WritePolicyState) body() proto.Message {
 	m := &control.WritePolicyStateBody{Policy: c.Policy}
 	for _, w := range c.Writes {
-		m.Writes = append(m.Writes, &control.PolicyStateWrite{Op: uint32(w.Op), Key: w.Key, Value: w.Value, Delta: w.Delta})
+		m.Writes = append(m.Writes, &control.PolicyStateWrite{Op: uint32(w.Op), Key: []byte(w.Key), Value: w.Value, Delta: w.Delta})
 	}
 	return m
 }
@@ -225,7 +225,7 @@ func decodeWrites(body []byte) (Command, error) {
 		if w.GetOp() > uint32(^rollout.WriteOp(0)) {
 			return nil, fmt.Errorf("%w: write operation %d", ErrMalformed, w.GetOp())
 		}
-		c.Writes = append(c.Writes, rollout.Write{Op: rollout.WriteOp(w.GetOp()), Key: w.GetKey(), Value: w.GetValue(), Delta: w.GetDelta()})
+		c.Writes = append(c.Writes, rollout.Write{Op: rollout.WriteOp(w.GetOp()), Key: string(w.GetKey()), Value: w.GetValue(), Delta: w.GetDelta()})
 	}
 	return c, nil
 }

@@ -52,6 +52,7 @@ func drawCommand3(t *rapid.T) Command {
 	case 2:
 		return WritePolicyState{name, []rollout.Write{
 			{Op: rollout.WriteSet, Key: release, Value: []byte(name)}, {Op: rollout.WriteAdd, Key: "n", Delta: 1}, {Op: rollout.WriteDelete, Key: "2"},
+			{Op: rollout.WriteSet, Key: "\xff\x00" + name, Value: []byte(release)}, // guests' keys need not be text
 		}}
 	case 3:
 		pool := scale.PoolPlan{Key: scale.Key{Model: name, Role: fleet.RoleBoth}, Desired: rapid.Uint32Range(0, 3).Draw(t, "desired")}

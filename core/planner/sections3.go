@@ -46,7 +46,7 @@ func writeState(sw *sectionWriter, policy string, state *rollout.State) {
 	for rest := rows; len(rest) > 0; {
 		m := control.PolicyStateSection{Policy: policy, Index: state.Index()}
 		m.Rows, rest = nextRun(rest, func(key string, value []byte) *control.PolicyStateRow {
-			return &control.PolicyStateRow{Key: key, Value: value}
+			return &control.PolicyStateRow{Key: []byte(key), Value: value}
 		})
 		sw.message(sectionPolicyState, &m)
 	}
@@ -153,7 +153,7 @@ func (l *loader) addPolicyState(payload []byte) error {
 		return fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
 	for _, pb := range m.GetRows() {
-		if err := l.policies.StateRow(pb.GetKey(), pb.GetValue()); err != nil {
+		if err := l.policies.StateRow(string(pb.GetKey()), pb.GetValue()); err != nil {
 			return fmt.Errorf("%w: %w", ErrMalformed, err)
 		}
 	}

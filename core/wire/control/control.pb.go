@@ -1541,8 +1541,8 @@ func (x *WritePolicyStateBody) GetWrites() []*PolicyStateWrite {
 // PolicyStateWrite is one of them.
 type PolicyStateWrite struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Op            uint32                 `protobuf:"varint,1,opt,name=op,proto3" json:"op,omitempty"` // 1 set, 2 add, 3 delete
-	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Op            uint32                 `protobuf:"varint,1,opt,name=op,proto3" json:"op,omitempty"`  // 1 set, 2 add, 3 delete
+	Key           []byte                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"` // any: policies are not held to UTF-8
 	Value         []byte                 `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"`
 	Delta         int64                  `protobuf:"zigzag64,4,opt,name=delta,proto3" json:"delta,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1586,11 +1586,11 @@ func (x *PolicyStateWrite) GetOp() uint32 {
 	return 0
 }
 
-func (x *PolicyStateWrite) GetKey() string {
+func (x *PolicyStateWrite) GetKey() []byte {
 	if x != nil {
 		return x.Key
 	}
-	return ""
+	return nil
 }
 
 func (x *PolicyStateWrite) GetValue() []byte {
@@ -2719,7 +2719,7 @@ func (x *PolicyStateSection) GetRows() []*PolicyStateRow {
 // PolicyStateRow is one key.
 type PolicyStateRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2755,11 +2755,11 @@ func (*PolicyStateRow) Descriptor() ([]byte, []int) {
 	return file_core_wire_control_control_proto_rawDescGZIP(), []int{42}
 }
 
-func (x *PolicyStateRow) GetKey() string {
+func (x *PolicyStateRow) GetKey() []byte {
 	if x != nil {
 		return x.Key
 	}
-	return ""
+	return nil
 }
 
 func (x *PolicyStateRow) GetValue() []byte {
@@ -3926,7 +3926,7 @@ const file_core_wire_control_control_proto_rawDesc = "" +
 	"\x06writes\x18\x02 \x03(\v2'.yardmaster.control.v1.PolicyStateWriteR\x06writes\"`\n" +
 	"\x10PolicyStateWrite\x12\x0e\n" +
 	"\x02op\x18\x01 \x01(\rR\x02op\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\tR\x03key\x12\x14\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\x12\x14\n" +
 	"\x05value\x18\x03 \x01(\fR\x05value\x12\x14\n" +
 	"\x05delta\x18\x04 \x01(\x12R\x05delta\"\x83\x01\n" +
 	"\tScalePlan\x126\n" +
@@ -4007,7 +4007,7 @@ const file_core_wire_control_control_proto_rawDesc = "" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x129\n" +
 	"\x04rows\x18\x03 \x03(\v2%.yardmaster.control.v1.PolicyStateRowR\x04rows\"8\n" +
 	"\x0ePolicyStateRow\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\"{\n" +
 	"\x0eRolloutSection\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x124\n" +

@@ -20,6 +20,8 @@ import (
 type Policies interface {
 	// Table is what the cluster has agreed on, as this node knows it.
 	Table() *rollout.Table
+	// Catch waits until Table has all that was agreed before the call.
+	Catch(ctx context.Context) error
 	// Push checks an upload with its detached signature, which may be nil, has a
 	// majority of the planners keep its bytes, and makes it known. The report of the
 	// checks, in JSON, is there also for one that is refused (ErrUnfit).

@@ -93,9 +93,13 @@ func told(code string, err error) (f Fault) {
 }
 
 // find is the version that the path names; it answers by itself when there is none.
+// What this node does not know may have come to another one a moment ago.
 func (a *policiesAPI) find(w http.ResponseWriter, r *http.Request) (v rollout.Version, ok bool) {
 	ref, err := url.PathUnescape(chi.URLParam(r, "ref"))
 	if err == nil {
+		v, err = a.policies.Table().Find(ref)
+	}
+	if errors.Is(err, rollout.ErrUnknown) && a.catch(r) == nil {
 		v, err = a.policies.Table().Find(ref)
 	}
 	if err != nil {
@@ -103,6 +107,13 @@ func (a *policiesAPI) find(w http.ResponseWriter, r *http.Request) (v rollout.Ve
 		return v, false
 	}
 	return v, true
+}
+
+// catch brings this node up to date before it decides what a name means.
+func (a *policiesAPI) catch(r *http.Request) error {
+	ctx, cancel := context.WithTimeout(r.Context(), askTime)
+	defer cancel()
+	return a.policies.Catch(ctx)
 }
 
 func (a *policiesAPI) show(w http.ResponseWriter, r *http.Request) {
@@ -143,6 +154,10 @@ func (a *policiesAPI) module(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *policiesAPI) remove(w http.ResponseWriter, r *http.Request) {
+	if err := a.catch(r); err != nil {
+		failPolicy(w, err)
+		return
+	}
 	v, ok := a.find(w, r)
 	if !ok {
 		return
@@ -160,6 +175,10 @@ func (a *policiesAPI) remove(w http.ResponseWriter, r *http.Request) {
 func (a *policiesAPI) change(w http.ResponseWriter, r *http.Request) {
 	var want PolicyChange
 	if !read(w, r, &want) {
+		return
+	}
+	if err := a.catch(r); err != nil {
+		failPolicy(w, err)
 		return
 	}
 	c, err := want.change(a.policies.Table())

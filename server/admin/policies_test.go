@@ -17,12 +17,21 @@ import (
 
 // fakePolicies is a cluster of one node that accepts whatever does not begin "bad".
 type fakePolicies struct {
-	table *rollout.Table
-	index uint64
-	err   error
+	table     *rollout.Table
+	elsewhere *rollout.Table // what another node has applied and this one has not, until it catches up
+	index     uint64
+	err       error
 }
 
 func (f *fakePolicies) Table() *rollout.Table { return f.table }
+
+// Catch lets the versions be seen that came to another node.
+func (f *fakePolicies) Catch(context.Context) error {
+	if f.elsewhere != nil {
+		f.table, f.elsewhere = f.elsewhere, nil
+	}
+	return f.err
+}
 
 func (f *fakePolicies) Here() PoliciesHere { return PoliciesHere{Node: "p1", Index: f.table.Index()} }
 
@@ -130,6 +139,23 @@ func TestPolicies(t *testing.T) {
 		code, text := policy(t, f, s.method, s.path, s.body)
 		if code != s.code || !strings.Contains(text, s.has) {
 			t.Errorf("%s %s %s: %d %s\nwant %d and %s", s.method, s.path, s.body, code, text, s.code, s.has)
+		}
+	}
+}
+
+// What was pushed to another node a moment ago can be shown, bound and deleted by this
+// one.
+func TestPoliciesOfAnotherNode(t *testing.T) {
+	ahead := &fakePolicies{table: &rollout.Table{}}
+	policy(t, ahead, "POST", "/admin/policies", "spread@1.0")
+	for _, ask := range []struct{ method, path, body string }{
+		{"GET", "/admin/policies/spread", ""},
+		{"POST", "/admin/bindings", `{"verb":"shadow","parts":[{"policy":"spread"}]}`},
+		{"DELETE", "/admin/policies/spread", ""},
+	} {
+		f := &fakePolicies{table: &rollout.Table{}, elsewhere: ahead.table, index: ahead.index}
+		if code, text := policy(t, f, ask.method, ask.path, ask.body); code != http.StatusOK {
+			t.Errorf("%s %s: %d %s", ask.method, ask.path, code, text)
 		}
 	}
 }

@@ -33,6 +33,12 @@ const followTime = 2 * time.Second
 // Table implements admin.Policies.
 func (o policyOperator) Table() *rollout.Table { return o.store().State().Rollout() }
 
+// Catch implements admin.Policies.
+func (o policyOperator) Catch(ctx context.Context) error {
+	_, err := o.store().Read(ctx, raftstore.Linearizable())
+	return tell(err)
+}
+
 // Push implements admin.Policies.
 func (o policyOperator) Push(ctx context.Context, wasm, signature []byte) (rollout.Version, json.RawMessage, error) {
 	report, err := o.checks.Check(ctx, wasm, signature)
@@ -125,9 +131,6 @@ func (o policyOperator) Delete(ctx context.Context, d rollout.Digest) error {
 
 // Change implements admin.Policies.
 func (o policyOperator) Change(ctx context.Context, c rollout.Change) error {
-	if _, err := o.store().Read(ctx, raftstore.Linearizable()); err != nil {
-		return tell(err)
-	}
 	if err := o.checkParams(ctx, c.Stage.Parts); err != nil {
 		return err
 	}

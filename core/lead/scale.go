@@ -20,11 +20,12 @@ import (
 // DefaultScaleEvery is how often pools are looked at.
 const DefaultScaleEvery = 5 * time.Second
 
-// windowSpan is how much of the past a policy sees, in samples between the two.
+// windowSpan is how much of the past a policy sees, in samples between the two: policies
+// that take the mean of it should still follow.
 const (
-	windowSpan    = 2 * time.Minute
+	windowSpan    = time.Minute
 	leastSamples  = 8
-	mostSamples   = 64
+	mostSamples   = 24
 	policyName    = 256 // bytes of a policy's name in a plan
 	defaultFewest = 1
 )

@@ -168,7 +168,7 @@ func (p *Planner) start(ctx context.Context, process Process, c config.Planner, 
 			Clock: process.Clock, Registry: process.Registry, Logger: process.Log,
 		})
 	})
-	p.startScaling(process)
+	p.startScaling(process) //nolint:contextcheck // stop ends it
 	p.tasks.Go(func() {
 		select {
 		case <-p.store.Faulted():

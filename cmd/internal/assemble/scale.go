@@ -24,6 +24,7 @@ type scaling struct {
 	traffic *traffic.Book
 	scaler  *lead.Scaler     // nil where pools are not sized
 	process *actuate.Process // nil where no processes are started
+	end     func()           // ends the scaler, and waits for it; nil before it runs
 }
 
 // planned is a store whose plan is kept and followed.
@@ -75,7 +76,7 @@ func (p *Planner) startScaling(process Process) {
 	if s.scaler == nil {
 		return
 	}
-	p.background(s.scaler.Run)
+	s.end = background(s.scaler.Run)
 	p.background(func(ctx context.Context) {
 		actuate.Run(ctx, process.Clock, followed{p.store}, actuate.NewAdvisory(process.Registry, process.Log))
 	})
@@ -157,8 +158,12 @@ func anyPort(addr string) string {
 // stopTime is how much longer than its own drain a worker may take to end.
 const stopTime = 5 * time.Second
 
-// stop ends the workers that were started here.
+// stop ends what asks policies, which end after it, and the workers that were started
+// here.
 func (s *scaling) stop(ctx context.Context) error {
+	if s.end != nil {
+		s.end()
+	}
 	if s.process == nil {
 		return nil
 	}

@@ -51,7 +51,9 @@ func drawCommand3(t *rapid.T) Command {
 		return QuarantinePolicy{policyDigest(name + "@" + release), "traps"}
 	case 2:
 		return WritePolicyState{name, []rollout.Write{
-			{Op: rollout.WriteSet, Key: release, Value: []byte(name)}, {Op: rollout.WriteAdd, Key: "n", Delta: 1}, {Op: rollout.WriteDelete, Key: "2"},
+			{Op: rollout.WriteSet, Key: release, Value: []byte(name)},
+			{Op: rollout.WriteAdd, Key: "n", Delta: 1},
+			{Op: rollout.WriteDelete, Key: "2"},
 			{Op: rollout.WriteSet, Key: "\xff\x00" + name, Value: []byte(release)}, // guests' keys need not be text
 		}}
 	case 3:

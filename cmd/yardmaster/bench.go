@@ -15,7 +15,7 @@ import (
 )
 
 func (a *app) benchCommand() *cobra.Command {
-	return noun("bench", "Measure this machine", a.benchIndex(), a.benchEngine(), a.benchPD(), a.benchGateway(), a.benchRaft(), a.benchCluster(), a.benchPolicy())
+	return noun("bench", "Measure this machine", a.benchIndex(), a.benchEngine(), a.benchPD(), a.benchGateway(), a.benchRaft(), a.benchCluster(), a.benchPolicy(), a.benchRollout())
 }
 
 type engineBench struct {

@@ -54,7 +54,7 @@ other load on the machine shows in times and gaps.`,
 			if err := out.print(a.out, r, []string{"FIGURE", "VALUE"}, clusterRows(&r)); err != nil {
 				return err
 			}
-			return missed(&r)
+			return missed(r.Missed())
 		},
 	}
 	c.Flags().StringSliceVar(&opts.Parts, "part", nil, "what to measure, of "+strings.Join(cluster.Parts(), ", ")+"; default all")
@@ -72,9 +72,9 @@ other load on the machine shows in times and gaps.`,
 }
 
 // missed is an error that names what is not as it must be.
-func missed(r *cluster.Result) error {
+func missed(bars []cluster.Bar) error {
 	var what []string
-	for _, b := range r.Missed() {
+	for _, b := range bars {
 		what = append(what, fmt.Sprintf("%s is %.4g, not %s", b.What, b.Value, bound(&b)))
 	}
 	if what == nil {

@@ -141,7 +141,7 @@ func Run(ctx context.Context, o Options, say func(string)) (r Result, err error)
 	if o, err = o.withDefaults(); err != nil {
 		return r, err
 	}
-	r.Machine = Machine{Cores: runtime.NumCPU(), LoadBefore: systemLoad()}
+	r.Machine = Machine{Cores: runtime.NumCPU(), LoadBefore: SystemLoad()}
 	b := &bench{Options: o, say: say, result: &r}
 	for _, part := range []struct {
 		name string
@@ -154,7 +154,7 @@ func Run(ctx context.Context, o Options, say func(string)) (r Result, err error)
 			return r, fmt.Errorf("%s: %w", part.name, err)
 		}
 	}
-	r.Machine.LoadAfter = systemLoad()
+	r.Machine.LoadAfter = SystemLoad()
 	return r, nil
 }
 

@@ -20,9 +20,9 @@ func quantile[T time.Duration | float64](v []T, q float64) T {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// systemLoad is the system's load average of the last minute; -1 where there is
+// SystemLoad is the system's load average of the last minute; -1 where there is
 // none to be read.
-func systemLoad() float64 {
+func SystemLoad() float64 {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
 		return -1

@@ -20,6 +20,9 @@ import (
 //go:embed scorer.wasm
 var scorer []byte
 
+// Scorer is a small router, kv-cost by vectors of four. It is not to be changed.
+func Scorer() []byte { return scorer }
+
 // Options shape a measurement. Zero fields mean the defaults.
 type Options struct {
 	Counts []int  // candidates; 16, 256, 1024 and 4096

@@ -28,6 +28,7 @@ type Config struct {
 	Dir      string // an empty folder, for all files of the cluster
 	Gateways int
 	Workers  int
+	Admin    bool // the gateways have an admin API
 	// Gateway holds further settings of the gateways: names of environment
 	// variables without their common beginning, and values.
 	Gateway map[string]string
@@ -54,18 +55,23 @@ func New(c Config) (*Cluster, error) {
 		return nil, err
 	}
 	all := &Cluster{Planners: voters, cfg: c}
-	ports, err := planners.FreePorts(c.Gateways)
+	ports, err := planners.FreePorts(2 * c.Gateways)
 	if err != nil {
 		return nil, err
 	}
-	for i, port := range ports {
-		api := "127.0.0.1:" + strconv.Itoa(port)
+	for i := range c.Gateways {
+		api, operated := "127.0.0.1:"+strconv.Itoa(ports[2*i]), ""
+		if c.Admin {
+			operated = "127.0.0.1:" + strconv.Itoa(ports[2*i+1])
+		}
 		all.APIs = append(all.APIs, api)
 		settings := map[string]string{
-			"CLUSTER_JOIN": strings.Join(voters.Peers(), ","), "CLUSTER_TOKEN_FILE": voters.Token(), "GATEWAY_LISTEN": api, "GATEWAY_ADMIN": "",
+			"CLUSTER_JOIN": strings.Join(voters.Peers(), ","), "CLUSTER_TOKEN_FILE": voters.Token(), "GATEWAY_LISTEN": api, "GATEWAY_ADMIN": operated,
 		}
 		maps.Copy(settings, c.Gateway)
-		all.Gateways = append(all.Gateways, all.node("gateway", fmt.Sprintf("gateway-%d", i), api, settings))
+		n := all.node("gateway", fmt.Sprintf("gateway-%d", i), api, settings)
+		n.Admin = operated
+		all.Gateways = append(all.Gateways, n)
 	}
 	for i := range c.Workers {
 		if _, err := all.AddWorker(fmt.Sprintf("worker-%d", i)); err != nil {

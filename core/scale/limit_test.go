@@ -166,3 +166,25 @@ func TestBudgetIsNeverExceeded(t *testing.T) {
 		})
 	})
 }
+
+func TestHeld(t *testing.T) {
+	for _, tt := range []struct {
+		plan *Plan
+		want bool
+	}{{nil, false}, {&Plan{}, false}, {&Plan{Policy: ByHand}, true}, {&Plan{Policy: Released}, false}} {
+		if got := tt.plan.Held(); got != tt.want {
+			t.Errorf("%+v: %v", tt.plan, got)
+		}
+	}
+}
+
+// A worker belongs to the pool of its base model, whatever adapters it has.
+func TestKeyOf(t *testing.T) {
+	w := &fleet.Worker{Role: fleet.RoleDecode, Models: []string{"base", "adapter"}}
+	if got := KeyOf(w); got != (Key{Model: "base", Role: fleet.RoleDecode}) {
+		t.Errorf("%v", got)
+	}
+	if got := KeyOf(&fleet.Worker{Role: fleet.RoleBoth}); got != (Key{Role: fleet.RoleBoth}) {
+		t.Errorf("%v", got)
+	}
+}

@@ -40,8 +40,9 @@ func clusterSettings(t *testing.T) *config.Config {
 	return c
 }
 
-// startVoters starts n planners that found a cluster. They end with the test.
-func startVoters(t *testing.T, n int) (planners []*Planner, settings []*config.Config) {
+// startVoters starts n planners that found a cluster, with settings that were edited.
+// They end with the test.
+func startVoters(t *testing.T, n int, edit ...func(*config.Config)) (planners []*Planner, settings []*config.Config) {
 	t.Helper()
 	token := filepath.Join(t.TempDir(), "cluster.token")
 	addrs := freePorts(t, 2*n)
@@ -56,6 +57,9 @@ func startVoters(t *testing.T, n int) (planners []*Planner, settings []*config.C
 			if i == 0 {
 				writeToken(t, token)
 			}
+		}
+		for _, e := range edit {
+			e(c)
 		}
 		p, err := StartVoter(t.Context(), spoken(t), c)
 		if err != nil {

@@ -133,9 +133,13 @@ func (s *Spender) take(r *Reservation, limit unit.Tokens) (asking chan struct{},
 	}
 }
 
-// ask gets a grant for the purse, which the caller has marked.
+// ask gets a grant for the purse, which the caller has marked: what the request lacks,
+// debts included, so that it takes one entry of the log.
 func (s *Spender) ask(ctx context.Context, r *Reservation, limit unit.Tokens) error {
-	want := max(r.tokens, unit.Tokens(float64(limit)*s.cfg.Share), 1)
+	s.mu.Lock()
+	lacks := r.tokens - s.open(r.tenant, r.window).left
+	s.mu.Unlock()
+	want := max(lacks, unit.Tokens(float64(limit)*s.cfg.Share), 1)
 	granted, err := s.granter.Grant(ctx, r.tenant, r.window, want)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -224,6 +224,17 @@ func TestSpender(t *testing.T) {
 	})
 }
 
+// Outputs that were longer than expected leave a debt, which one grant pays.
+func TestSpenderPaysADebtAtOnce(t *testing.T) {
+	l := &ledger{limit: 100_000, given: map[uint64]unit.Tokens{}}
+	s := NewSpender(SpenderConfig{}, l, clock.NewVirtual(time.Unix(0, 0)))
+	first, _, _ := s.Reserve(t.Context(), "limited", 1000)
+	first.Settle(60_000)
+	if _, _, ok := s.Reserve(t.Context(), "limited", 100); !ok || l.calls.Load() != 2 {
+		t.Errorf("let in: %v, after %d grants", ok, l.calls.Load())
+	}
+}
+
 // However many come at once, a window gives away its limit and, for each gateway, at
 // most one request's more.
 func TestSpendersShareALimit(t *testing.T) {

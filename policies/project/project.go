@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/yardmaster/yardmaster/policies/abi"
 	"github.com/yardmaster/yardmaster/policies/bind"
@@ -115,6 +116,10 @@ func Build(ctx context.Context, dir string, o Options) ([]byte, error) {
 	return wasm, err
 }
 
+// waitDelay is how long a script that was ended is waited for: what it has started may
+// hold its output open.
+const waitDelay = 5 * time.Second
+
 // compile runs the SDK's script.
 func compile(ctx context.Context, dir string, o Options) ([]byte, error) {
 	sdk := o.SDK
@@ -136,6 +141,7 @@ func compile(ctx context.Context, dir string, o Options) ([]byte, error) {
 	out := filepath.Join(work, "policy.wasm")
 	cmd := exec.CommandContext(ctx, "sh", script, dir, out)
 	cmd.Env = slices.Concat(os.Environ(), o.Env)
+	cmd.WaitDelay = waitDelay
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w: %w\n%s", ErrToolchain, err, bytes.TrimSpace(text))
 	}

@@ -44,10 +44,13 @@ type ProcessConfig struct {
 	Budget uint32
 	// Starts is how many may be starting at once; 0 means 2.
 	Starts int
+	// StartTime is how long a worker may take to register for the first time; 0 means
+	// 15 min, which loading the largest models takes.
+	StartTime time.Duration
 	// DrainTime is how long a worker may take to end; 0 means 1 min.
 	DrainTime time.Duration
 	// FirstPause and LongestPause bound the pause before a pool gets another worker
-	// after one that cannot start at all; 0 means 1 s and 1 min.
+	// after one that could not start; 0 means 1 s and 1 min.
 	FirstPause, LongestPause time.Duration
 	Registry                 *measure.Registry
 	Logger                   *slog.Logger // nil discards
@@ -55,6 +58,7 @@ type ProcessConfig struct {
 
 func (c ProcessConfig) withDefaults() ProcessConfig {
 	c.Starts = cmp.Or(c.Starts, 2)
+	c.StartTime = cmp.Or(c.StartTime, 15*time.Minute)
 	c.DrainTime = cmp.Or(c.DrainTime, time.Minute)
 	c.FirstPause = cmp.Or(c.FirstPause, time.Second)
 	c.LongestPause = cmp.Or(c.LongestPause, time.Minute)
@@ -87,9 +91,15 @@ type managed struct {
 	id       fleet.WorkerID
 	key      scale.Key
 	child    Child
+	began    time.Time
+	seen     bool // it has been registered
 	restarts int  // that were counted
 	leaving  bool // it was told to end
 }
+
+// starting reports whether a worker is on its way for the first time. One that crashed
+// meanwhile has pauses of its own, and must not hold up others for as long.
+func (w *managed) starting() bool { return !w.leaving && !w.seen && w.restarts == 0 }
 
 // pause is how long a pool gets no worker, because the last could not start.
 type pause struct {
@@ -108,7 +118,7 @@ func NewProcess(c ProcessConfig) *Process {
 func (p *Process) Adopt(key scale.Key, id fleet.WorkerID, child Child) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.workers = append(p.workers, &managed{id: id, key: key, child: child})
+	p.workers = append(p.workers, &managed{id: id, key: key, child: child, seen: true})
 }
 
 // Children are the processes that have not ended, draining ones among them.
@@ -138,7 +148,7 @@ func (w *managed) ended() bool {
 func (p *Process) Step(now time.Time, plan *scale.Plan, view *fleet.View) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.reap(now)
+	p.reap(now, view)
 	if plan != nil && !p.closed {
 		s := p.survey(plan, view)
 		for i := range plan.Pools {
@@ -151,26 +161,41 @@ func (p *Process) Step(now time.Time, plan *scale.Plan, view *fleet.View) {
 	p.show(view)
 }
 
-// reap forgets workers that have ended for good. After one that gave up its pool
-// pauses: the next would end likewise.
-func (p *Process) reap(now time.Time) {
+// reap forgets workers that have ended for good, and sends away those that do not come
+// up. The pool of either pauses: the next would fare likewise.
+func (p *Process) reap(now time.Time, view *fleet.View) {
 	p.workers = slices.DeleteFunc(p.workers, func(w *managed) bool {
 		if n := w.child.Restarts(); n > w.restarts {
 			p.count("restarted", n-w.restarts)
 			w.restarts = n
 		}
+		if view.Find(w.id) >= 0 && !w.seen && !w.leaving {
+			w.seen = true
+			delete(p.pauses, w.key)
+		}
 		if !w.ended() {
+			if !w.leaving && !w.seen && now.Sub(w.began) > p.cfg.StartTime {
+				p.giveUp(now, w, errLate)
+				p.dismiss(w, view, "it has not come up")
+			}
 			return false
 		}
 		if err := w.child.Err(); err != nil && !w.leaving {
-			next := pause{last: min(max(2*p.pauses[w.key].last, p.cfg.FirstPause), p.cfg.LongestPause)}
-			next.until = now.Add(next.last)
-			p.pauses[w.key] = next
-			p.count("gave_up", 1)
-			p.cfg.Logger.Error("a worker cannot start; its pool waits before the next", "worker", w.id, "pool", w.key.String(), "pause", next.last, "error", err)
+			p.giveUp(now, w, err)
 		}
 		return true
 	})
+}
+
+var errLate = errors.New("it did not register in time")
+
+// giveUp has a worker's pool wait before it gets another.
+func (p *Process) giveUp(now time.Time, w *managed, err error) {
+	next := pause{last: min(max(2*p.pauses[w.key].last, p.cfg.FirstPause), p.cfg.LongestPause)}
+	next.until = now.Add(next.last)
+	p.pauses[w.key] = next
+	p.count("gave_up", 1)
+	p.cfg.Logger.Error("a worker cannot start; its pool waits before the next", "worker", w.id, "pool", w.key.String(), "pause", next.last, "error", err)
 }
 
 func (p *Process) count(event string, n int) {
@@ -199,10 +224,8 @@ func (p *Process) survey(plan *scale.Plan, view *fleet.View) *survey {
 			continue
 		}
 		s.own[w.key]++
-		if view.Find(w.id) < 0 {
+		if w.starting() {
 			s.starting++
-		} else {
-			delete(p.pauses, w.key) // one has started
 		}
 	}
 	for i := range view.Workers {
@@ -236,7 +259,7 @@ func (p *Process) shrink(s *survey, pool *scale.PoolPlan) {
 		if last == nil {
 			return
 		}
-		if s.view.Find(last.id) < 0 {
+		if last.starting() {
 			s.starting--
 		}
 		s.own[pool.Key]--
@@ -293,7 +316,7 @@ func (p *Process) grow(now time.Time, s *survey, pool *scale.PoolPlan) {
 			return
 		}
 		id := p.free(s.view, pool.Role)
-		p.workers = append(p.workers, &managed{id: id, key: pool.Key, child: p.cfg.Start(pool.Key, id)})
+		p.workers = append(p.workers, &managed{id: id, key: pool.Key, child: p.cfg.Start(pool.Key, id), began: now})
 		s.starting++
 		s.own[pool.Key]++
 		p.count("started", 1)

@@ -321,3 +321,29 @@ func TestAdoptedWorkersAreManaged(t *testing.T) {
 		w.finish(t)
 	})
 }
+
+// A worker that hangs while it starts is given up, and one that crashes again and again
+// holds up no other.
+func TestWorkersThatDoNotComeUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(ProcessConfig{Starts: 1, StartTime: time.Minute, DrainTime: time.Second, FirstPause: 10 * time.Second})
+		w.step(planOf(9, 1, 1))
+		w.expect(t, "prefill-0")
+		w.children["prefill-0"].restarts = 3
+		w.step(planOf(9, 1, 1))
+		w.expect(t, "prefill-0", "decode-0")
+		w.up("decode-0")
+		time.Sleep(61 * time.Second)
+		w.step(planOf(9, 1, 1))
+		time.Sleep(2 * time.Second) // it does not end either
+		w.step(planOf(9, 1, 1))
+		w.expect(t, "decode-0")
+		time.Sleep(10 * time.Second)
+		w.step(planOf(9, 1, 1))
+		w.expect(t, "decode-0", "prefill-0")
+		if got := w.registry.Counter(measure.ScaleStarts, "gave_up").Value(); got != 1 {
+			t.Errorf("%v given up", got)
+		}
+		w.finish(t)
+	})
+}

@@ -161,6 +161,20 @@ func TestDevGrowsAndShrinks(t *testing.T) {
 	}
 }
 
+// Pools that may be empty are, when nobody asks, and come back for the first who does.
+func TestPoolsSleep(t *testing.T) {
+	s := startScaled(t, "decode=0-2", "prefill=0-1")
+	ask := func() {
+		t.Helper()
+		if a := complete(t.Context(), client(t), s.Gateway.URL(), "scripted", "hello", 5); !a.whole {
+			t.Errorf("%+v", a)
+		}
+	}
+	ask() // so that the gateway knows the model
+	eventually(t, "nobody is left", func() bool { return len(s.Planner.View().Workers) == 0 && len(s.Children()) == 0 })
+	ask()
+}
+
 // A worker that is killed comes back under its name, as another incarnation.
 func TestScaledWorkerIsReplaced(t *testing.T) {
 	s := startScaled(t)

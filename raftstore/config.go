@@ -62,7 +62,8 @@ type Config struct {
 	Prefix prefix.Options // of the prefix index
 	Tuning Tuning         // zero but in tests
 
-	pace pace // zero follows the heartbeat; tests hurry
+	pace    pace // zero follows the heartbeat; tests hurry
+	noCalls bool // calls are not served, as by an older release; for tests
 
 	Registry *measure.Registry // required
 	Logger   *slog.Logger      // nil discards

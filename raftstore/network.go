@@ -14,6 +14,7 @@ import (
 	grpcpeer "google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/yardmaster/yardmaster/raftstore/call"
 	"github.com/yardmaster/yardmaster/raftstore/peer"
 	"github.com/yardmaster/yardmaster/raftstore/transport"
 )
@@ -44,6 +45,9 @@ type network struct {
 	pool   *peer.Pool
 	server *grpc.Server
 	served chan struct{}
+
+	calls *call.Caller // what pool is for, where it must be quick
+	taken *call.Server // nil: they are not served
 }
 
 func (s *Store) openNetwork() {
@@ -51,23 +55,39 @@ func (s *Store) openNetwork() {
 		book:   peer.NewBook(),
 		served: make(chan struct{}),
 	}
+	n.calls = call.NewCaller(s.cfg.Port)
 	n.pool = peer.NewPool(s.cfg.Port, grpc.WithUnaryInterceptor(s.nameOurselves))
 	options := append(transport.GRPCServerOptions(), grpc.UnaryInterceptor(s.knowCaller), grpc.MaxConcurrentStreams(256), grpc.WaitForHandlers(true))
 	n.server = grpc.NewServer(options...)
 	peer.RegisterPeerServer(n.server, service{store: s})
 	ln := s.cfg.Port.Listener(transport.ProtoPeer)
+	s.net = n
 	go func() {
 		defer close(n.served)
 		// It ends with close, or with the port; then peers notice.
 		_ = n.server.Serve(ln)
 	}()
-	s.net = n
+	if s.cfg.noCalls {
+		return
+	}
+	n.taken = call.NewServer(s.cfg.Port, s.take)
+	s.tasks.Go("the end of calls", func() {
+		select {
+		case <-s.faulted: // those who have asked are told that no answer will come
+			n.taken.Stop()
+		case <-s.ctx.Done():
+		}
+	})
 }
 
 func (n *network) close() {
 	n.server.Stop()
 	<-n.served
+	if n.taken != nil {
+		n.taken.Close()
+	}
 	n.pool.Close()
+	n.calls.Close()
 }
 
 // nameOurselves tells the called node which cluster is meant.

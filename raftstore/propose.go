@@ -8,6 +8,7 @@ import (
 
 	"github.com/yardmaster/yardmaster/core/planner"
 	"github.com/yardmaster/yardmaster/core/prefix"
+	"github.com/yardmaster/yardmaster/raftstore/call"
 	"github.com/yardmaster/yardmaster/raftstore/group"
 	"github.com/yardmaster/yardmaster/raftstore/peer"
 	"github.com/yardmaster/yardmaster/raftstore/prefixlog"
@@ -82,15 +83,22 @@ func (s *Store) proposeOnce(ctx context.Context, g *groups, entry []byte, since 
 
 // forward has the leader propose an entry.
 func (s *Store) forward(ctx context.Context, id, addr string, req *peer.ProposeRequest) ([]byte, error) {
-	client, err := s.leaderClient(ctx, id, addr)
-	if err != nil {
+	resp := new(peer.ProposeResponse)
+	err := s.ask(ctx, id, addr, callPropose, req, resp)
+	if errors.Is(err, call.ErrNotServed) {
+		client, why := s.leaderClient(ctx, id, addr)
+		if why != nil {
+			return nil, why
+		}
+		resp, err = client.Propose(ctx, req)
+	}
+	switch {
+	case err == nil:
+		return resp.GetResult(), errorOf(resp.GetVerdict(), resp.GetDetail())
+	case errors.Is(err, ErrNoLeader), errors.Is(err, ErrBusy):
 		return nil, err
 	}
-	resp, err := client.Propose(ctx, req)
-	if err != nil {
-		return nil, fmt.Errorf("%w: forwarded to %s: %w", ErrAmbiguous, id, err)
-	}
-	return resp.GetResult(), errorOf(resp.GetVerdict(), resp.GetDetail())
+	return nil, fmt.Errorf("%w: forwarded to %s: %w", ErrAmbiguous, id, err)
 }
 
 // leaderClient connects to the leader, as far as one is known. Errors wrap

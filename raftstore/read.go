@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/raftstore/call"
 	"github.com/yardmaster/yardmaster/raftstore/group"
 	"github.com/yardmaster/yardmaster/raftstore/peer"
 )
@@ -100,11 +101,15 @@ func (s *Store) readIndexOnce(ctx context.Context, l leader, which peer.Group, u
 	if l.Leading() {
 		return readIndexOf(ctx, l, req)
 	}
-	client, err := s.leaderClient(ctx, id, addr)
-	if err != nil {
-		return 0, err
+	resp := new(peer.ReadIndexResponse)
+	err := s.ask(ctx, id, addr, callReadIndex, req, resp)
+	if errors.Is(err, call.ErrNotServed) {
+		client, why := s.leaderClient(ctx, id, addr)
+		if why != nil {
+			return 0, why
+		}
+		resp, err = client.ReadIndex(ctx, req)
 	}
-	resp, err := client.ReadIndex(ctx, req)
 	if err != nil { // a question has no effect to be in doubt of
 		return 0, fmt.Errorf("%w: %s: %w", ErrNoLeader, id, err)
 	}

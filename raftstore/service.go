@@ -199,11 +199,7 @@ func (s *Store) proposeFramesHere(ctx context.Context, g *groups, req *peer.Prop
 	if err != nil {
 		return nil, err
 	}
-	result := make([]byte, len(outcomes))
-	for i, o := range outcomes {
-		result[i] = byte(o)
-	}
-	return result, nil
+	return resultOf(outcomes), nil
 }
 
 // verdictOf is what is known after err. Whatever is not known to have had no

@@ -29,17 +29,47 @@ func (g *Group[R]) Submit(ctx context.Context, entry []byte) (*Pending[R], error
 	if err := g.acquire(ctx); err != nil {
 		return nil, err
 	}
-	start := time.Now()
 	p := &Pending[R]{group: g, done: make(chan struct{})}
+	g.propose(ctx, entry, func(res R, err error) {
+		p.res, p.err = res, err
+		close(p.done)
+	})
+	return p, nil
+}
+
+// roomAhead is how many calls in flight leave room in the library's queue: it holds
+// as many as go into a request, and what it holds has a slot.
+const roomAhead = maxAppendEntries - 8
+
+// Start is Submit for a caller that may not wait for a place in the library's queue:
+// without one the error wraps ErrBusy. What Wait would give goes to done, which is
+// called once, by a goroutine of its own, and not at all when a fault keeps the
+// library from answering: see Faulted.
+func (g *Group[R]) Start(entry []byte, done func(R, error)) error {
+	if g.lowDisk.Load() {
+		return ErrLowDisk
+	}
+	if err := g.acquire(g.ctx); err != nil {
+		return err
+	}
+	if len(g.slots) > roomAhead {
+		<-g.slots
+		return ErrBusy
+	}
+	g.propose(g.ctx, entry, done)
+	return nil
+}
+
+// propose hands an entry to the library, with a slot that was acquired.
+func (g *Group[R]) propose(ctx context.Context, entry []byte, done func(R, error)) {
+	start := time.Now()
 	// BatchApplyCh makes the library's own timeout soft; Wait's ctx is the deadline.
 	future := g.raft.Apply(entry, g.enqueue(ctx))
 	go func() {
-		defer close(p.done)
 		err := future.Error()
 		<-g.slots
-		p.res, p.err = g.settle(future, err, start)
+		done(g.settle(future, err, start))
 	}()
-	return p, nil
 }
 
 func (g *Group[R]) settle(future raft.ApplyFuture, err error, start time.Time) (R, error) {

@@ -43,7 +43,8 @@ const (
 	fullRequest = 4 << 20
 )
 
-var errFrame = errors.New("malformed frame of a stream of entries")
+// ErrFrame means that what came is no frame of the protocol that was agreed on.
+var ErrFrame = errors.New("malformed frame")
 
 // appendRequest appends a frame. Entries beyond fullRequest are left out, and of
 // the request too.
@@ -104,16 +105,18 @@ func appendAnswer(b []byte, a *raft.AppendEntriesResponse, err error) []byte {
 	return appendText(append(b, flags), text)
 }
 
-// readFrame reads a frame of at most limit bytes, which is the caller's. Memory is
-// taken as bytes come, not as they are promised.
-func readFrame(r io.Reader, limit uint32) ([]byte, error) {
+// ReadFrame reads a frame, its length in four bytes, little-endian, and that many,
+// of at most limit. What it returns is the caller's. Memory is taken as bytes come,
+// not as they are promised. Errors are ErrFrame or the reader's; what follows
+// cannot be understood after one.
+func ReadFrame(r io.Reader, limit uint32) ([]byte, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return nil, err
 	}
 	size := binary.LittleEndian.Uint32(head[:])
 	if size > limit {
-		return nil, fmt.Errorf("%w: %d bytes", errFrame, size)
+		return nil, fmt.Errorf("%w: %d bytes", ErrFrame, size)
 	}
 	b := make([]byte, 0, min(size, frameStep))
 	for len(b) < int(size) {
@@ -139,7 +142,7 @@ func parseRequest(frame []byte) (*raft.AppendEntriesRequest, error) {
 	q.ID, q.Addr = p.text(), p.text()
 	count := p.length()
 	if count > maxRequestEntries || count > len(p.rest)/entryHead {
-		return nil, errFrame
+		return nil, ErrFrame
 	}
 	if count > 0 {
 		logs := make([]raft.Log, count)
@@ -159,7 +162,7 @@ func parseAnswer(frame []byte, a *raft.AppendEntriesResponse) (said, err error) 
 	flags := p.byte()
 	text := p.text()
 	if flags&^knownAnswerFlags != 0 {
-		return nil, errFrame
+		return nil, ErrFrame
 	}
 	a.Success, a.NoRetryBackoff = flags&answerSuccess != 0, flags&answerNoBackoff != 0
 	if len(text) > 0 {
@@ -224,7 +227,7 @@ func (p *parser) entry(l *raft.Log) {
 
 func (p *parser) end() error {
 	if p.short || len(p.rest) > 0 {
-		return errFrame
+		return ErrFrame
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func TestRequestOfAStream(t *testing.T) {
 		for range rapid.IntRange(0, 5).Draw(t, "entries") {
 			in.Entries = append(in.Entries, drawEntry(t))
 		}
-		frame, err := readFrame(bytes.NewReader(appendRequest(nil, in)), maxRequestFrame)
+		frame, err := ReadFrame(bytes.NewReader(appendRequest(nil, in)), maxRequestFrame)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +48,7 @@ func TestRequestOfAStream(t *testing.T) {
 			t.Error(diff)
 		}
 		for n := range frame {
-			if _, err := parseRequest(frame[:n]); !errors.Is(err, errFrame) {
+			if _, err := parseRequest(frame[:n]); !errors.Is(err, ErrFrame) {
 				t.Fatalf("%d of %d bytes: %v", n, len(frame), err)
 			}
 		}
@@ -57,8 +57,8 @@ func TestRequestOfAStream(t *testing.T) {
 
 func TestAnswerOfAStream(t *testing.T) {
 	for _, in := range []raft.AppendEntriesResponse{{}, {Term: 3, LastLog: 9, Success: true}, {NoRetryBackoff: true}} {
-		for _, fault := range []error{nil, errFrame} {
-			frame, err := readFrame(bytes.NewReader(appendAnswer(nil, &in, fault)), maxAnswerFrame)
+		for _, fault := range []error{nil, ErrFrame} {
+			frame, err := ReadFrame(bytes.NewReader(appendAnswer(nil, &in, fault)), maxAnswerFrame)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -95,27 +95,27 @@ func TestFrameIsNotTrusted(t *testing.T) {
 	promise := binary.LittleEndian.AppendUint32(nil, maxRequestFrame)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	if _, err := readFrame(bytes.NewReader(promise), maxRequestFrame); err == nil {
+	if _, err := ReadFrame(bytes.NewReader(promise), maxRequestFrame); err == nil {
 		t.Error("a frame that did not come")
 	}
 	runtime.ReadMemStats(&after)
 	if grown := after.TotalAlloc - before.TotalAlloc; grown > 4*frameStep {
 		t.Errorf("%d bytes for a promise", grown)
 	}
-	if _, err := readFrame(bytes.NewReader(promise), maxAnswerFrame); !errors.Is(err, errFrame) {
+	if _, err := ReadFrame(bytes.NewReader(promise), maxAnswerFrame); !errors.Is(err, ErrFrame) {
 		t.Errorf("beyond the limit: %v", err)
 	}
 	large := appendRequest(nil, &raft.AppendEntriesRequest{Entries: []*raft.Log{{Data: make([]byte, 3*frameStep)}}})
-	if frame, err := readFrame(bytes.NewReader(large), maxRequestFrame); err != nil || !bytes.Equal(frame, large[4:]) {
+	if frame, err := ReadFrame(bytes.NewReader(large), maxRequestFrame); err != nil || !bytes.Equal(frame, large[4:]) {
 		t.Errorf("a large frame: %v", err)
 	}
 }
 
 func FuzzStreamFrames(f *testing.F) {
 	f.Add(appendRequest(nil, &raft.AppendEntriesRequest{RPCHeader: header("a"), Term: 1, Entries: []*raft.Log{{Index: 1, Data: []byte("x")}}}))
-	f.Add(appendAnswer(nil, &raft.AppendEntriesResponse{Success: true}, errFrame))
+	f.Add(appendAnswer(nil, &raft.AppendEntriesResponse{Success: true}, ErrFrame))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		frame, err := readFrame(bytes.NewReader(text), maxRequestFrame)
+		frame, err := ReadFrame(bytes.NewReader(text), maxRequestFrame)
 		if err != nil {
 			return
 		}

@@ -19,6 +19,7 @@ const (
 	ProtoCore   = "ym-core/1"   // Raft, group core
 	ProtoPrefix = "ym-prefix/1" // Raft, group prefix
 	ProtoPeer   = "ym-peer/1"   // gRPC between members
+	ProtoCall   = "ym-call/1"   // proposals and questions to a leader, package call
 	ProtoHub    = "ym-hub/1"    // gRPC of the load hub
 )
 

@@ -157,7 +157,7 @@ func (s *stream) receive() {
 
 // answer reads the answer to a request. An error means that none can follow.
 func (s *stream) answer(in *bufio.Reader, f *sent) error {
-	frame, err := readFrame(in, maxAnswerFrame)
+	frame, err := ReadFrame(in, maxAnswerFrame)
 	if err == nil {
 		f.err, err = parseAnswer(frame, f.resp)
 	}
@@ -187,7 +187,7 @@ func (r *raftNet) serveStream(c *Conn) {
 	answers := make(chan raft.RPCResponse, 1)
 	var out []byte
 	for {
-		frame, err := readFrame(in, maxRequestFrame)
+		frame, err := ReadFrame(in, maxRequestFrame)
 		if err != nil {
 			return
 		}

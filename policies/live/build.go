@@ -94,7 +94,11 @@ func (n *Node) show() {
 	clear(n.shown)
 	for at, b := range n.applied {
 		for i, stage := range [...]string{"active", "canary", "shadow"} {
-			for _, p := range b.stages()[i] {
+			pieces := b.stages()[i]
+			if len(pieces) > 1 {
+				n.staged[stageName(pieces)] = true
+			}
+			for _, p := range pieces {
 				n.shown[p.name()] = true
 				r.Gauge(measure.PolicyBound, string(at.kind), at.model, stage, p.name()).Set(1)
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/yardmaster/yardmaster/core/admit"
@@ -30,12 +31,14 @@ type follower struct {
 	orphan   *member // came when nobody followed any more
 	learned  time.Time
 	shown    map[string]bool // policies with gauges
+	staged   map[string]bool // stages of several policies that have had metrics
+	gone     map[string]bool // versions that are no more and whose metrics may still be there
 }
 
 func newFollower() follower {
 	return follower{
 		table: &rollout.Table{}, versions: map[rollout.Digest]*version{}, members: map[string]*member{}, failed: map[string]*failure{},
-		applied: map[place]*bound{}, wanted: map[place]*bound{}, shown: map[string]bool{},
+		applied: map[place]*bound{}, wanted: map[place]*bound{}, shown: map[string]bool{}, staged: map[string]bool{}, gone: map[string]bool{},
 		jobs: make(chan job, 1), results: make(chan result, 1), reports: make(chan complaint, rollout.MaxPolicies*rollout.MaxVersions),
 	}
 }
@@ -122,6 +125,7 @@ func (n *Node) step(ctx context.Context) {
 	n.want()
 	n.apply()
 	n.sweep(ctx)
+	n.forget()
 	n.start()
 	n.publish()
 }
@@ -146,16 +150,45 @@ func (n *Node) census() {
 	for d, v := range n.versions {
 		if !there[d] {
 			delete(n.versions, d)
-			n.forget(v)
+			n.gone[v.Ref()] = true
 		}
 	}
 }
 
-// forget drops the metrics of a version that is gone, unless another has its name.
-func (n *Node) forget(v *version) {
-	for _, d := range []measure.Desc{measure.PolicyDecisions, measure.PolicyFaults, measure.PolicyShadow, measure.PolicyLines} {
-		n.deps.Registry.Forget(d, "policy", v.Ref())
+// forget drops the metrics of versions that are gone, once they decide nothing here any
+// more, unless another has the name.
+func (n *Node) forget() {
+	for ref := range n.gone {
+		if n.shown[ref] {
+			continue
+		}
+		delete(n.gone, ref)
+		if n.named(ref) {
+			continue
+		}
+		for _, d := range []measure.Desc{measure.PolicyDecisions, measure.PolicyFaults, measure.PolicyShadow, measure.PolicyLines} {
+			n.deps.Registry.Forget(d, "policy", ref)
+		}
+		for stage := range n.staged {
+			if !strings.Contains(","+stage, ","+ref+"=") {
+				continue
+			}
+			delete(n.staged, stage)
+			for _, d := range []measure.Desc{measure.PolicyDecisions, measure.PolicyShadow} {
+				n.deps.Registry.Forget(d, "policy", stage)
+			}
+		}
 	}
+}
+
+// named reports whether there is a version of that name.
+func (n *Node) named(ref string) bool {
+	for _, v := range n.versions {
+		if v.Ref() == ref {
+			return true
+		}
+	}
+	return false
 }
 
 // complain has the versions that failed here quarantined, again and again until the

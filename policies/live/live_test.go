@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -270,6 +271,51 @@ func TestShadowBesideTheConfiguredPolicy(t *testing.T) {
 	}
 	if n := r.count(measure.PolicyShadow, "mine@1", "agree") + r.count(measure.PolicyShadow, "mine@1", "disagree"); n != 20 {
 		t.Errorf("%v compared", n)
+	}
+}
+
+// A version that is deleted elsewhere while this node still decides by it leaves no
+// metrics once its successor is ready.
+func TestMetricsOfDeletedVersionsEnd(t *testing.T) {
+	c := newCluster()
+	hold := make(chan struct{})
+	calls := atomic.Int64{}
+	r := newRigWith(t, c, live.Config{}, func(ctx context.Context, _ []byte) error {
+		if calls.Add(1) > 2 {
+			select {
+			case <-hold:
+			case <-ctx.Done():
+			}
+		}
+		return nil
+	})
+	one := c.put(t, "mine", "1", rollout.Router, wasmRouter("mine", "1", each(first)))
+	other := c.put(t, "other", "1", rollout.Router, wasmRouter("other", "1", each(last)))
+	both := rollout.Stage{Parts: []rollout.Part{rollout.NewPart("mine", one, 1), rollout.NewPart("other", other, 2)}}
+	r.await(c.promote(t, only("mine", one)))
+	r.decide(route.Query{})
+	r.await(c.promote(t, both))
+	r.decide(route.Query{})
+	two := c.put(t, "mine", "2", rollout.Router, wasmRouter("mine", "2", each(last)))
+	index := c.promote(t, only("mine", two))
+	c.must(t, func(table *rollout.Table, i uint64) (*rollout.Table, error) { return table.Delete(one, i) })
+	c.must(t, func(table *rollout.Table, i uint64) (*rollout.Table, error) { return table.Delete(other, i) })
+	eventually(t, "the deletion is seen", func() bool { return len(r.node.Status().Versions) == 1 })
+	if d := r.decide(route.Query{}); !strings.Contains(d.Policy, "mine@1") {
+		t.Errorf("%+v decides, and its successor is not ready", d.Mandate)
+	}
+	close(hold)
+	r.await(index)
+	r.decide(route.Query{})
+	for _, d := range []measure.Desc{measure.PolicyDecisions, measure.PolicyFaults, measure.PolicyLines, measure.PolicyBound} {
+		eventually(t, d.Name+" is of the successor alone", func() bool {
+			for _, s := range r.registry.Read(d).Series {
+				if !slices.Contains(s.Labels, "mine@2") {
+					return false
+				}
+			}
+			return true
+		})
 	}
 }
 

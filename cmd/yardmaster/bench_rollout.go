@@ -122,7 +122,7 @@ func rolloutRows(r *rollout.Result) [][]string {
 	if l := r.Reloads; l != nil {
 		row("versions loaded, seconds", "%d, %.0f", l.Count, l.Seconds)
 		for _, n := range l.Nodes {
-			row("memory of "+n.Node+": before, after a tenth, at the end", "%.1f, %.1f, %.1f MiB", mib(n.Start), mib(n.Warm), mib(n.End))
+			row("memory of "+n.Node+": before, after half, at the end", "%.1f, %.1f, %.1f MiB", mib(n.Start), mib(n.Half), mib(n.End))
 		}
 	}
 	row("load of the machine, of its cores", "%.1f to %.1f, of %d", r.Machine.LoadBefore, r.Machine.LoadAfter, r.Machine.Cores)

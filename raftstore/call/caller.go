@@ -166,8 +166,9 @@ func (c *Caller) dial(to Target, l *link) {
 	case err == nil && c.closed:
 		_ = raw.Close()
 	case err == nil:
-		l.conn, l.err, l.pause = openConn(raw), nil, 0
-		c.tasks.Go(func() { l.conn.run(c.ctx); c.drop(to, l.conn) })
+		conn := openConn(raw)
+		l.conn, l.err, l.pause = conn, nil, 0
+		c.tasks.Go(func() { conn.run(c.ctx); c.drop(to, conn) })
 	case errors.Is(err, transport.ErrNoProtocol):
 		l.err, l.again = fmt.Errorf("%w: %w", ErrNotServed, err), time.Now().Add(oldPause)
 	default:

@@ -91,12 +91,12 @@ func (s *Server) serve(conn *transport.Conn) {
 func (s *Server) enter(c *serverConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := append(s.conns[c.conn.PeerID], c)
-	if len(list) > perPeer {
+	list := s.conns[c.conn.PeerID]
+	if len(list) >= perPeer {
 		list[0].cancel()
 		list = list[1:]
 	}
-	s.conns[c.conn.PeerID] = list
+	s.conns[c.conn.PeerID] = append(list, c)
 }
 
 func (s *Server) leave(c *serverConn) {

@@ -181,35 +181,25 @@ func givenUp(ctx context.Context, doubt, last error) error {
 // a little later, when the same one leads anew.
 func (s *Store) attempt(ctx context.Context, l leader, bell *bell, attempt func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
-	changed := bell.next()
+	defer cancel()
 	asked, _, term := l.Leader()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer cancel()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-changed:
-			}
-			changed = bell.next()
-			switch now, _, since := l.Leader(); {
-			case now == "", now == asked && since == term: // there is nobody else to be asked
-			case now == asked:
-				timer := time.NewTimer(retryPause)
-				defer timer.Stop()
-				select {
-				case <-ctx.Done():
-				case <-timer.C:
-				}
-				return
-			default:
-				return
-			}
+	var late *time.Timer
+	look := func() {
+		switch now, _, since := l.Leader(); {
+		case now == "", now == asked && since == term: // there is nobody else to be asked
+		case now != asked:
+			cancel()
+		case late == nil:
+			late = time.AfterFunc(retryPause, cancel)
+		}
+	}
+	leave := bell.watch(look)
+	defer func() {
+		leave()
+		if late != nil {
+			late.Stop()
 		}
 	}()
-	defer func() { cancel(); <-done }()
 	return attempt(ctx)
 }
 

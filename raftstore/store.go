@@ -295,8 +295,10 @@ func (f machineFSM) Verify(r io.Reader) error { return planner.NewAtLevel(f.maxL
 
 // bell wakes those who wait for a change of leadership.
 type bell struct {
-	mu sync.Mutex
-	ch chan struct{}
+	mu       sync.Mutex
+	ch       chan struct{}
+	watchers map[int]func()
+	last     int // watcher
 }
 
 // next is closed by the next ring.
@@ -309,11 +311,34 @@ func (b *bell) next() <-chan struct{} {
 	return b.ch
 }
 
+// watch has look called now and by each ring, until leave is called, one call at a
+// time: no goroutine has to wait for what hardly ever happens. look must be quick,
+// and leave the bell alone.
+func (b *bell) watch(look func()) (leave func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.watchers == nil {
+		b.watchers = map[int]func(){}
+	}
+	b.last++
+	id := b.last
+	b.watchers[id] = look
+	look()
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.watchers, id)
+	}
+}
+
 func (b *bell) ring() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.ch != nil {
 		close(b.ch)
 		b.ch = nil
+	}
+	for _, look := range b.watchers {
+		look()
 	}
 }

@@ -1,6 +1,7 @@
 package admit
 
 import (
+	"container/heap"
 	"math"
 	"sync"
 
@@ -18,7 +19,7 @@ import (
 type Tenants struct {
 	mu     sync.Mutex
 	known  map[uint64]*Account
-	active map[*Account]struct{} // those that run or wait
+	active byService // those that run or wait
 }
 
 // Account is one tenant's. Its fields belong to Tenants.
@@ -27,6 +28,36 @@ type Account struct {
 	tenant           uint64
 	running, waiting int
 	service          float64
+	at               int // in Tenants.active, -1 while it is not there
+}
+
+// byService is a heap of accounts, the one with the least service first: whoever asks
+// for the least would otherwise look at all.
+type byService []*Account
+
+func (h byService) Len() int           { return len(h) }
+func (h byService) Less(i, j int) bool { return h[i].service < h[j].service }
+
+func (h byService) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].at, h[j].at = i, j
+}
+
+// Push is for package heap.
+func (h *byService) Push(x any) {
+	a := x.(*Account)
+	a.at = len(*h)
+	*h = append(*h, a)
+}
+
+// Pop is for package heap.
+func (h *byService) Pop() any {
+	last := len(*h) - 1
+	a := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	a.at = -1
+	return a
 }
 
 // Standing is an account at one moment.
@@ -45,7 +76,7 @@ const (
 
 // NewTenants knows no tenant yet.
 func NewTenants() *Tenants {
-	return &Tenants{known: map[uint64]*Account{}, active: map[*Account]struct{}{}}
+	return &Tenants{known: map[uint64]*Account{}}
 }
 
 // Visit counts a request of a tenant as running until [Visit.End].
@@ -55,14 +86,14 @@ func (t *Tenants) Visit(tenant uint64) *Visit {
 	a := t.known[tenant]
 	if a == nil {
 		t.makeRoom()
-		a = &Account{all: t, tenant: tenant}
+		a = &Account{all: t, tenant: tenant, at: -1}
 		t.known[tenant] = a
 	}
 	if a.running+a.waiting == 0 {
 		if least := t.least(); least > a.service {
 			a.service = least
 		}
-		t.active[a] = struct{}{}
+		heap.Push(&t.active, a)
 	}
 	a.running++
 	return &Visit{account: a}
@@ -70,13 +101,10 @@ func (t *Tenants) Visit(tenant uint64) *Visit {
 
 // least is the least service of the active, NaN without any. The lock is held.
 func (t *Tenants) least() float64 {
-	least := math.NaN()
-	for a := range t.active {
-		if !(a.service >= least) {
-			least = a.service
-		}
+	if len(t.active) == 0 {
+		return math.NaN()
 	}
-	return least
+	return t.active[0].service
 }
 
 // makeRoom forgets an idle tenant, where there are too many: of those it looks at the
@@ -149,6 +177,9 @@ func (v *Visit) Serve(prompt, cached, generated unit.Tokens) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	v.account.service += service
+	if v.account.at >= 0 {
+		heap.Fix(&t.active, v.account.at)
+	}
 }
 
 // End ends the request. Ending again does nothing.
@@ -166,6 +197,6 @@ func (v *Visit) End() {
 		v.account.running--
 	}
 	if v.account.running+v.account.waiting == 0 {
-		delete(t.active, v.account)
+		heap.Remove(&t.active, v.account.at)
 	}
 }

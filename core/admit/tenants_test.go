@@ -67,17 +67,26 @@ func TestTenantsBalance(t *testing.T) {
 						running[o.v.account.tenant]++
 					}
 				}
-				active := 0
+				active, least := 0, math.NaN()
 				for tenant, a := range tenants.known {
 					if a.running != running[tenant] || a.waiting != waiting[tenant] {
 						t.Fatalf("tenant %d: %d and %d, want %d and %d", tenant, a.running, a.waiting, running[tenant], waiting[tenant])
 					}
 					if a.running+a.waiting > 0 {
 						active++
+						if !(a.service >= least) {
+							least = a.service
+						}
 					}
 				}
 				if len(tenants.active) != active {
 					t.Fatalf("%d active, want %d", len(tenants.active), active)
+				}
+				if got := tenants.least(); got != least && active > 0 {
+					t.Fatalf("the least service is %v, want %v", got, least)
+				}
+				if got := tenants.least(); got != least && active > 0 {
+					t.Fatalf("the least service is %v, want %v", got, least)
 				}
 			},
 		})

@@ -33,7 +33,7 @@ func (p *Planner) scale(process Process) admin.Scale {
 func (o scaleOperator) Status() admin.ScaleStatus {
 	c := o.scaling.config
 	out := admin.ScaleStatus{Policy: c.Policy, Actuator: c.Actuator, Budget: uint32(c.Budget), Pools: []admin.ScalePool{}}
-	if o.scaling.process != nil {
+	if o.scaling.process.Load() != nil {
 		out.Actuator = "process"
 	}
 	plan, index := o.store.State().Plan()

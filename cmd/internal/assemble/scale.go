@@ -5,6 +5,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
@@ -22,9 +23,9 @@ import (
 type scaling struct {
 	config  config.Scale
 	traffic *traffic.Book
-	scaler  *lead.Scaler     // nil where pools are not sized
-	process *actuate.Process // nil where no processes are started
-	end     func()           // ends the scaler, and waits for it; nil before it runs
+	scaler  *lead.Scaler                    // nil where pools are not sized
+	process atomic.Pointer[actuate.Process] // nil where no processes are started
+	end     func()                          // ends the scaler, and waits for it; nil before it runs
 }
 
 // planned is a store whose plan is kept and followed.
@@ -44,7 +45,7 @@ func (s followed) Plan() *scale.Plan {
 
 // prepareScaling sets up what sizes pools. It runs with the planner's duties.
 func (p *Planner) prepareScaling(process Process, c config.Scale) {
-	p.scaling = scaling{config: c, traffic: traffic.NewBook()}
+	p.scaling.config, p.scaling.traffic = c, traffic.NewBook()
 	if !c.On() {
 		return
 	}
@@ -91,7 +92,6 @@ func (p *Planner) keepTraffic(process Process) {
 }
 
 // actuate starts and drains worker processes as the plan says, until the planner ends.
-// It is called before anything else knows the planner.
 func (p *Planner) actuate(process Process, c actuate.ProcessConfig) *actuate.Process {
 	c.Budget, c.Starts = uint32(p.scaling.config.Budget), p.scaling.config.Starts
 	c.Registry, c.Logger = process.Registry, process.Log
@@ -102,8 +102,9 @@ func (p *Planner) actuate(process Process, c actuate.ProcessConfig) *actuate.Pro
 		}
 		return res.Err()
 	}
-	p.scaling.process = actuate.NewProcess(c)
-	return p.scaling.process
+	out := actuate.NewProcess(c)
+	p.scaling.process.Store(out)
+	return out
 }
 
 // follow has an actuator follow the plan.
@@ -164,8 +165,8 @@ func (s *scaling) stop(ctx context.Context) error {
 	if s.end != nil {
 		s.end()
 	}
-	if s.process == nil {
-		return nil
+	if own := s.process.Load(); own != nil {
+		return own.Close(ctx)
 	}
-	return s.process.Close(ctx)
+	return nil
 }

@@ -54,6 +54,12 @@ The router, the index and the policy's host are those of a gateway. The engines 
 models of one GPU generation: the figures compare policies and promise nothing about
 hardware.
 
+A simulation knows each request's conversation: a generated trace says it, a row of a
+file may ("session", a string or a number), and else it is told from the prompts' common
+blocks. Of a request it knows also its class (all are standard), the output to expect
+(the mean so far) and its wait. It knows no tenants, no wanted times, no adapters, no
+failures and no second gateway: what a policy does about those cannot be judged here.
+
   DIFFERS    of the decisions, those in which it would have chosen another worker where
              the other policy decided
   CACHED     of the prompt tokens, those found in a cache

@@ -8,6 +8,10 @@
 // Policies are route.Policy, native ones or in Wasm, so what is tried here is what
 // runs there.
 //
+// Of a request, policies are told its conversation, its class, which is standard, the
+// output to expect, which is the mean so far, and how long it waited: of tenants and of
+// wanted times a trace knows nothing.
+//
 // One gateway routes, workers neither fail nor come and go, and what they say of
 // themselves is a second old at most. The numbers compare policies; they do not
 // promise what hardware will do.

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/yardmaster/yardmaster/core/admit"
 	"github.com/yardmaster/yardmaster/core/cost"
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/load"
@@ -49,6 +50,7 @@ type play struct {
 	prompt, cached unit.Tokens
 	first          []time.Duration
 	between        gaps
+	output         float64 // the mean of late, 0 while none has ended
 }
 
 // request is one of the trace's.
@@ -187,7 +189,8 @@ func (p *play) say() {
 func (p *play) arrive(r *request, at int) {
 	q := route.Query{
 		Model: Model, Prompt: max(r.Input, 1), Chain: r.chain, BlockTokens: BlockTokens, Turn: p.turn, Now: began.Add(p.now),
-		Seed: p.cfg.Seed ^ uint64(at+1)*0x9e3779b97f4a7c15,
+		Seed: p.cfg.Seed ^ uint64(at+1)*0x9e3779b97f4a7c15, Session: session(r.Session),
+		Class: uint32(admit.Standard), Output: unit.Tokens(p.output), Waited: p.now - r.at,
 	}
 	p.turn++
 	d, err := p.router.Decide(&q, p.table.Columns(p.view), p.samples, route.Caches{Events: p.state.Table()})
@@ -208,6 +211,25 @@ func (p *play) arrive(r *request, at int) {
 	r.presence = p.router.Commit(&q, &d)
 	p.report.Worker[at] = int32(d.Serve)
 	p.at(p.now+p.engines[d.Serve].pool.Engine.Request(), func() { p.begin(r) })
+}
+
+// session is the hash by which policies know a conversation, 0 without one.
+func session(id uint64) uint64 {
+	if id == 0 {
+		return 0
+	}
+	id *= 0x9e3779b97f4a7c15
+	id = (id ^ id>>30) * 0xbf58476d1ce4e5b9
+	return id ^ id>>27 | 1
+}
+
+// learn takes in an output's length, of which a gateway expects the mean.
+func (p *play) learn(output unit.Tokens) {
+	const fade = 1. / 64
+	if p.output == 0 {
+		p.output = float64(output)
+	}
+	p.output += fade * (float64(output) - p.output)
 }
 
 // retryAfter is how long a request waits that no worker takes.
@@ -381,6 +403,7 @@ func (p *play) token(r *request, t time.Duration) {
 func (p *play) end(r *request) {
 	r.serve.Close()
 	r.presence.Leave()
+	p.learn(max(r.Output, 1))
 	if p.ended++; p.cfg.Progress != nil && p.ended%progressEvery == 0 {
 		p.cfg.Progress(p.ended, len(p.requests))
 	}

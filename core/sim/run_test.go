@@ -144,6 +144,39 @@ func TestPoliciesDiffer(t *testing.T) {
 }
 
 // A trace that is more than the fleet can take is served in the end.
+// pinned sends each conversation to a worker of its own, and counts who has none.
+type pinned struct{ strangers, unsaid int }
+
+func (*pinned) Name() string { return "pinned" }
+
+func (p *pinned) Score(q *route.Query, _ *route.Columns, cost []float64) {
+	if q.Session == 0 {
+		p.strangers++
+	}
+	if q.Class != 2 || q.Seed == 0 {
+		p.unsaid++
+	}
+	for i := range cost {
+		cost[i] = float64((uint64(i) + q.Session>>8) % uint64(len(cost)))
+	}
+}
+
+// Policies are told the conversation: who keeps each at one worker finds in its cache
+// what the turn before has left, which who takes turns does not.
+func TestSessions(t *testing.T) {
+	requests := trace.Generate(1, 3000)
+	c := Config{Pools: []Pool{{Role: fleet.RoleBoth, Workers: 8, Engine: cost.EngineTime{PrefillToken: .02, DecodeBase: 6}}}}
+	var keeps pinned
+	c.Route.Policy = &keeps
+	kept := run(t, c, requests)
+	c.Route.Policy = route.RoundRobin{}
+	spread := run(t, c, requests)
+	t.Logf("pinned %.3f, round-robin %.3f", kept.HitRatio, spread.HitRatio)
+	if keeps.strangers > 0 || keeps.unsaid > 0 || kept.HitRatio < 1.5*spread.HitRatio {
+		t.Errorf("pinned finds %.3f, round-robin %.3f; %d requests had no conversation, %d no class", kept.HitRatio, spread.HitRatio, keeps.strangers, keeps.unsaid)
+	}
+}
+
 func TestOverload(t *testing.T) {
 	requests := trace.Generate(2, 300)
 	c := Config{Pools: []Pool{{Role: fleet.RoleBoth, Workers: 1, Engine: slow, MaxRunning: 4, KVTokens: 20_000}}, Speed: 1000}

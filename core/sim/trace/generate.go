@@ -8,7 +8,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/unit"
 )
 
-// Generate makes n requests like those of the Mooncake conversation trace: 3.4 a
+// Generate makes n requests, with their conversations, like those of the Mooncake conversation trace: 3.4 a
 // second, one block common to all, two in five going on a conversation by a turn
 // of usually one or two blocks, the others starting one. The same seed makes the
 // same trace. What it is fitted to is in the test beside it.
@@ -32,10 +32,12 @@ type generator struct {
 	rng      *rand.Rand
 	at       time.Duration
 	nextID   uint64
+	started  uint64    // conversations so far
 	sessions []session // in order of last use
 }
 
 type session struct {
+	id     uint64
 	tokens unit.Tokens
 	blocks []uint64
 }
@@ -48,7 +50,7 @@ func (g *generator) next() Request {
 	if len(g.sessions) > remembered {
 		g.sessions = g.sessions[1:]
 	}
-	return Request{At: g.at, Input: s.tokens, Output: max(out, 1), Blocks: s.blocks}
+	return Request{At: g.at, Input: s.tokens, Output: max(out, 1), Blocks: s.blocks, Session: s.id}
 }
 
 // prompt goes on a remembered conversation or starts one.
@@ -62,7 +64,8 @@ func (g *generator) prompt() session {
 		g.sessions = append(g.sessions[:at], g.sessions[at+1:]...)
 		return g.extend(s, unit.Tokens(g.lognormal(900, 1.45)))
 	}
-	return g.extend(session{tokens: 0, blocks: nil}, unit.Tokens(g.lognormal(6200, 1.2)))
+	g.started++
+	return g.extend(session{id: g.started}, unit.Tokens(g.lognormal(6200, 1.2)))
 }
 
 // recent picks a remembered conversation, the last used ones most often.
@@ -85,7 +88,7 @@ func (g *generator) extend(s session, by unit.Tokens) session {
 		g.nextID++
 		blocks = append(blocks, g.nextID)
 	}
-	return session{tokens, blocks}
+	return session{s.id, tokens, blocks}
 }
 
 func (g *generator) lognormal(median, sigma float64) float64 {

@@ -21,6 +21,8 @@ type Request struct {
 	Input  unit.Tokens
 	Output unit.Tokens
 	Blocks []uint64 // ids of the prompt's blocks, prefix-chained
+	// Session tells the conversation from others; 0 is unknown.
+	Session uint64
 }
 
 // ErrFormat means a row that is not of the Mooncake format.
@@ -28,7 +30,8 @@ var ErrFormat = errors.New("not a row of a Mooncake trace")
 
 const maxRow = 16 << 20
 
-// Read reads all rows. Errors wrap ErrFormat and name the line.
+// Read reads all rows, and gives those that name no conversation the one that they
+// seem to go on. Errors wrap ErrFormat and name the line.
 func Read(r io.Reader) ([]Request, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 64<<10), maxRow)
@@ -46,6 +49,7 @@ func Read(r io.Reader) ([]Request, error) {
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("read trace: %w", err)
 	}
+	converse(out)
 	return out, nil
 }
 
@@ -55,6 +59,7 @@ func parse(line []byte) (Request, error) {
 		Input     *int64   `json:"input_length"`
 		Output    *int64   `json:"output_length"`
 		Hashes    []uint64 `json:"hash_ids"`
+		Session   name     `json:"session"`
 	}
 	if err := json.Unmarshal(line, &row); err != nil {
 		return Request{}, fmt.Errorf("%w: %w", ErrFormat, err)
@@ -67,6 +72,6 @@ func parse(line []byte) (Request, error) {
 	}
 	return Request{
 		At:    time.Duration(*row.Timestamp * float64(time.Millisecond)),
-		Input: unit.Tokens(*row.Input), Output: unit.Tokens(*row.Output), Blocks: row.Hashes,
+		Input: unit.Tokens(*row.Input), Output: unit.Tokens(*row.Output), Blocks: row.Hashes, Session: row.Session.hash,
 	}, nil
 }

@@ -15,7 +15,7 @@ func TestRead(t *testing.T) {
 
 {"timestamp": 1500, "input_length": 10, "output_length": 1, "hash_ids": [9007199254740993]}
 `))
-	want := []Request{{0, 6758, 500, []uint64{0, 1, 2}}, {1500 * time.Millisecond, 10, 1, []uint64{1<<53 + 1}}}
+	want := []Request{{0, 6758, 500, []uint64{0, 1, 2}, 2}, {1500 * time.Millisecond, 10, 1, []uint64{1<<53 + 1}, 4}}
 	if err != nil || !cmp.Equal(got, want) {
 		t.Errorf("%v, %v", got, err)
 	}

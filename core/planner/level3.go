@@ -243,6 +243,7 @@ func fromVersion(v *rollout.Version) *control.PolicyVersion {
 	return &control.PolicyVersion{
 		Policy: v.Policy, Release: v.Release, Kind: string(v.Kind), Digest: v.Digest[:], Size: v.Size, Signer: v.Signer,
 		Report: v.Report, Created: v.Created, Index: v.Index, Quarantined: v.Quarantined, Reason: v.Reason,
+		FailClosed: v.FailClosed,
 	}
 }
 
@@ -251,6 +252,7 @@ func toVersion(m *control.PolicyVersion) (rollout.Version, error) {
 	return rollout.Version{
 		Policy: m.GetPolicy(), Release: m.GetRelease(), Kind: rollout.Kind(m.GetKind()), Digest: d, Size: m.GetSize(), Signer: m.GetSigner(),
 		Report: m.GetReport(), Created: m.GetCreated(), Index: m.GetIndex(), Quarantined: m.GetQuarantined(), Reason: m.GetReason(),
+		FailClosed: m.GetFailClosed(),
 	}, err
 }
 

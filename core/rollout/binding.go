@@ -36,7 +36,8 @@ const (
 	VerbShadow Verb = 1
 	// VerbCanary has Stage decide for Share of the sessions. The same stage with
 	// another share keeps who was in where the share grows. An empty stage takes the
-	// canary that is there, and without one the shadow; a share of 0 ends the canary.
+	// canary that is there, and without one the shadow, which ends, since it decides now;
+	// a share of 0 ends the canary.
 	VerbCanary Verb = 2
 	// VerbPromote makes Stage active; an empty one stands for the canary, and
 	// without one for the shadow. It ends the canary, and the shadow if that is what
@@ -144,7 +145,15 @@ func (c *Change) canary(b Binding) (Binding, error) {
 		return b, fmt.Errorf("%w: %s has neither a canary nor a shadow; name the policy", ErrNothing, b.name())
 	}
 	b.Canary, b.CanaryShare = stage, c.Share
-	return b, nil
+	return b.decided(stage), nil
+}
+
+// decided is the binding without its shadow, if that is a stage that decides now.
+func (b Binding) decided(stage Stage) Binding {
+	if b.Shadow.Equal(stage) {
+		b.Shadow = Stage{}
+	}
+	return b
 }
 
 func (c *Change) promote(b Binding) (Binding, error) {
@@ -162,10 +171,7 @@ func (c *Change) promote(b Binding) (Binding, error) {
 		b.Active = stage
 	}
 	b.Canary, b.CanaryShare = Stage{}, 0
-	if b.Shadow.Equal(stage) {
-		b.Shadow = Stage{}
-	}
-	return b, nil
+	return b.decided(stage), nil
 }
 
 func rollback(b Binding) (Binding, error) {
@@ -180,9 +186,9 @@ func rollback(b Binding) (Binding, error) {
 	return b, nil
 }
 
-// without is the binding without a version: where that was active, with the newest
-// stage before that does not use it.
-func (b Binding) without(d Digest) Binding {
+// without is the binding without a version: where that was active, and is not to be
+// kept so, with the newest stage before that does not use it.
+func (b Binding) without(d Digest, keep bool) Binding {
 	if b.Canary.Uses(d) {
 		b.Canary, b.CanaryShare = Stage{}, 0
 	}
@@ -190,7 +196,7 @@ func (b Binding) without(d Digest) Binding {
 		b.Shadow = Stage{}
 	}
 	b.Previous = slices.DeleteFunc(slices.Clone(b.Previous), func(s Stage) bool { return s.Uses(d) })
-	if b.Active.Uses(d) {
+	if b.Active.Uses(d) && !keep {
 		b.Active = Stage{}
 		if len(b.Previous) > 0 {
 			b.Active, b.Previous = b.Previous[0], b.Previous[1:]

@@ -45,12 +45,16 @@ func (t *Table) Versions() []Version {
 }
 
 // Find reads how people name a version: name@release, name for its newest that is
-// in order, or six digits or more of its digest. Errors wrap ErrUnknown.
+// in order, or six digits or more of its digest. Errors wrap ErrUnknown, or
+// ErrQuarantined where a name has no version in order any more.
 func (t *Table) Find(ref string) (Version, error) {
 	name, release, exact := strings.Cut(ref, "@")
 	var found []Version
+	var out *Version // the newest that is out of service
 	for _, v := range t.Versions() {
 		switch {
+		case !exact && v.Policy == name && v.Quarantined > 0:
+			out = &v
 		case exact && v.Policy == name && (v.Release == release || len(release) >= minPrefix && strings.HasPrefix(v.Digest.String(), release)),
 			!exact && v.Policy == name && v.Quarantined == 0,
 			!exact && len(ref) >= minPrefix && strings.HasPrefix(v.Digest.String(), ref):
@@ -58,8 +62,10 @@ func (t *Table) Find(ref string) (Version, error) {
 		}
 	}
 	switch {
+	case len(found) == 0 && out != nil:
+		return Version{}, fmt.Errorf("%w: %s (%s): push a new version, or name it with @ to delete it", ErrQuarantined, out.Ref(), out.Reason)
 	case len(found) == 0:
-		return Version{}, fmt.Errorf("%w: no version %.80q that is in order; `yardmaster policy list` shows what there is", ErrUnknown, ref)
+		return Version{}, fmt.Errorf("%w: no version %.80q; `yardmaster policy list` shows what there is", ErrUnknown, ref)
 	case len(found) > 1 && found[0].Policy != found[len(found)-1].Policy:
 		return Version{}, fmt.Errorf("%w: %.80q may be %s or %s; give more digits", ErrUnknown, ref, found[0].Ref(), found[1].Ref())
 	case len(found) > 1 && !exact && found[0].Policy != name:
@@ -122,7 +128,7 @@ func (t *Table) Put(v Version, index uint64) (*Table, error) {
 // again is what putting a version gets whose bytes are there already.
 func again(old, v *Version) error {
 	switch {
-	case old.Policy != v.Policy || old.Release != v.Release || old.Kind != v.Kind || old.Size != v.Size:
+	case old.Policy != v.Policy || old.Release != v.Release || old.Kind != v.Kind || old.Size != v.Size || old.FailClosed != v.FailClosed:
 		return fmt.Errorf("%w: these bytes are %s, of kind %s", ErrExists, old.Ref(), old.Kind)
 	case old.Quarantined > 0:
 		return fmt.Errorf("%w: %s: %s; push a corrected version, or delete this one before pushing it again", ErrQuarantined, old.Ref(), old.Reason)
@@ -177,7 +183,7 @@ func (t *Table) Delete(d Digest, index uint64) (*Table, error) {
 // withoutVersion is the bindings without a version.
 func (t *Table) withoutVersion(d Digest, index uint64) table.Table[*Binding] {
 	return t.bindings.Edit(func(_ string, old *Binding) *Binding {
-		b := old.without(d)
+		b := old.without(d, t.closed(old.Active))
 		if b.equal(old) {
 			return old
 		}
@@ -186,9 +192,19 @@ func (t *Table) withoutVersion(d Digest, index uint64) table.Table[*Binding] {
 	})
 }
 
+// closed reports whether a part of the stage fails closed.
+func (t *Table) closed(s Stage) bool {
+	return slices.ContainsFunc(s.Parts, func(p Part) bool {
+		v, ok := t.Version(p.Version)
+		return ok && v.FailClosed
+	})
+}
+
 // Quarantine takes a version out of service: every binding that uses it goes back
-// to its newest stage that does not, pinned or not. Doing it again changes
-// nothing. Errors wrap ErrUnknown or ErrInvalid.
+// to its newest stage that does not, pinned or not. An active stage with a part
+// that fails closed stays, for as long as nobody changes it: what lies behind it
+// may let through what it is there to keep out. Doing it again changes nothing.
+// Errors wrap ErrUnknown or ErrInvalid.
 func (t *Table) Quarantine(d Digest, reason string, index uint64) (*Table, error) {
 	v, ok := t.Version(d)
 	switch {
@@ -222,6 +238,7 @@ func (t *Table) Change(c Change, index uint64) (*Table, error) {
 		return t, err
 	}
 	now, err := c.on(old)
+	now.Previous = t.inOrder(now.Previous)
 	key := bindingKey(c.Kind, c.Model)
 	switch {
 	case err != nil:
@@ -241,6 +258,17 @@ func (t *Table) Change(c Change, index uint64) (*Table, error) {
 	next := *t
 	next.index, next.bindings = index, t.bindings.With(key, &now)
 	return &next, nil
+}
+
+// inOrder is the stages without those that cannot be gone back to: what a change
+// replaces may be in quarantine.
+func (t *Table) inOrder(stages []Stage) []Stage {
+	return slices.DeleteFunc(slices.Clone(stages), func(s Stage) bool {
+		return slices.ContainsFunc(s.Parts, func(p Part) bool {
+			v, ok := t.Version(p.Version)
+			return ok && v.Quarantined > 0
+		})
+	})
 }
 
 // sound reports which part of the change's stage cannot be bound.

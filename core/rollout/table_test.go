@@ -42,6 +42,17 @@ func (p *plain) uses(s Stage, d Digest) bool {
 	return false
 }
 
+func (p *plain) any(s Stage, f func(*Version) bool) bool {
+	for _, part := range s.Parts {
+		if v := p.versions[part.Version]; v != nil && f(v) {
+			return true
+		}
+	}
+	return false
+}
+
+func quarantined(v *Version) bool { return v.Quarantined > 0 }
+
 // drop takes a version out of all bindings.
 func (p *plain) drop(d Digest) {
 	for _, b := range p.bindings {
@@ -58,7 +69,7 @@ func (p *plain) drop(d Digest) {
 			}
 		}
 		b.previous = kept
-		if p.uses(b.active, d) {
+		if p.uses(b.active, d) && !p.any(b.active, func(v *Version) bool { return v.FailClosed }) {
 			b.active = Stage{}
 			if len(kept) > 0 {
 				b.active, b.previous = kept[0], kept[1:]
@@ -119,13 +130,18 @@ func (p *plain) change(c Change) error {
 			return ErrNothing
 		default:
 			b.canary, b.share = stage, c.Share
+			if b.shadow.Equal(stage) {
+				b.shadow = Stage{}
+			}
 		}
 	case VerbPromote:
 		if len(stage.Parts) == 0 {
 			return ErrNothing
 		}
 		if !stage.Equal(b.active) {
-			b.previous = append([]Stage{b.active}, b.previous...)
+			if !p.any(b.active, quarantined) {
+				b.previous = append([]Stage{b.active}, b.previous...)
+			}
 			b.previous = b.previous[:min(len(b.previous), MaxPrevious)]
 			b.active = stage
 		}
@@ -217,6 +233,7 @@ func (w *world) expect(t *rapid.T, what string, got, want error) {
 func (w *world) put(t *rapid.T) {
 	name, release := policyNames.Draw(t, "policy"), releases.Draw(t, "release")
 	v := version(name, release, kindOf(name))
+	v.FailClosed = v.Kind == Admission && release != "1"
 	w.index++
 	next, err := w.table.Put(v, w.index)
 	old := w.plain.versions[v.Digest]
@@ -288,7 +305,7 @@ func (w *world) change(t *rapid.T) {
 	case next == w.table:
 	case there && after.Index != w.index, next.Index() != w.index:
 		t.Fatalf("%v at %d gave index %d", c.Verb, w.index, after.Index)
-	case c.Verb == VerbPromote && !after.Active.Equal(before.Active):
+	case c.Verb == VerbPromote && !after.Active.Equal(before.Active) && !w.plain.any(before.Active, quarantined):
 		back, err := next.Change(Change{Kind: c.Kind, Model: c.Model, Verb: VerbRollback}, w.index+1)
 		w.expect(t, "rollback", err, nil)
 		b, _ := back.Binding(c.Kind, c.Model)
@@ -323,11 +340,12 @@ func (w *world) check(t *rapid.T) {
 }
 
 // checkParts: nothing is bound, or can be gone back to, that is deleted or
-// quarantined.
+// quarantined, but for what fails closed.
 func (w *world) checkParts(t *rapid.T, b Binding) {
-	for _, s := range append([]Stage{b.Active, b.Shadow, b.Canary}, b.Previous...) {
+	for i, s := range append([]Stage{b.Active, b.Shadow, b.Canary}, b.Previous...) {
+		stays := i == 0 && w.plain.any(s, func(v *Version) bool { return v.FailClosed })
 		for _, p := range s.Parts {
-			if v, ok := w.table.Version(p.Version); !p.Native() && (!ok || v.Quarantined > 0 || v.Kind != b.Kind) {
+			if v, ok := w.table.Version(p.Version); !p.Native() && (!ok || v.Quarantined > 0 && !stays || v.Kind != b.Kind) {
 				t.Fatalf("%s has %s, which is %+v", b.name(), p.Policy, v)
 			}
 		}
@@ -439,10 +457,10 @@ func TestLifeOfAPolicy(t *testing.T) {
 	do(3, Change{Verb: VerbPromote, Stage: part("kv", "1")})
 	do(4, Change{Verb: VerbShadow, Stage: part("kv", "2")})
 	do(5, Change{Verb: VerbCanary, Share: 0.05}) // the shadow
-	if r := tab.Resolve(Router, "any"); !r.Canary.Equal(part("kv", "2")) || !r.Shadow.Equal(part("kv", "2")) || r.Index != 5 {
-		t.Errorf("%+v", r)
+	if r := tab.Resolve(Router, "any"); !r.Canary.Equal(part("kv", "2")) || !r.Shadow.Empty() || r.Index != 5 {
+		t.Errorf("%+v: what decides is no shadow any more", r)
 	}
-	do(6, Change{Verb: VerbPromote}) // the canary, which was the shadow too
+	do(6, Change{Verb: VerbPromote}) // the canary
 	if b, _ := tab.Binding(Router, ""); !b.Active.Equal(part("kv", "2")) || !b.Shadow.Empty() || !b.Canary.Empty() || len(b.Previous) != 2 {
 		t.Errorf("%+v", b)
 	}
@@ -466,6 +484,48 @@ func TestLifeOfAPolicy(t *testing.T) {
 	tab = ok(tab.Quarantine(digest("kv@1"), "traps", 11))
 	if b, _ := tab.Binding(Router, ""); !b.Active.Empty() || len(b.Previous) != 0 {
 		t.Errorf("no good version is left: %+v", b)
+	}
+}
+
+// Whoever makes the guard trip does not get past it: only an operator removes it.
+func TestWhatFailsClosedStaysBound(t *testing.T) {
+	ok := must(t)
+	guard := version("guard", "1", Admission)
+	guard.FailClosed = true
+	tab := ok((&Table{}).Put(version("lax", "1", Admission), 1))
+	tab = ok(tab.Put(guard, 2))
+	for i, stage := range []Stage{part("lax", "1"), {Parts: []Part{NewPart("lax", digest("lax@1"), 1), NewPart("guard", digest("guard@1"), 1)}}} {
+		tab = ok(tab.Change(Change{Kind: Admission, Verb: VerbPromote, Stage: stage}, uint64(3+i)))
+	}
+	pair, _ := tab.Binding(Admission, "")
+	for _, d := range []string{"lax@1", "guard@1"} { // the other one of the stage does not open it either
+		fallen := ok(tab.Quarantine(digest(d), "traps", 9))
+		if b, _ := fallen.Binding(Admission, ""); !b.Active.Equal(pair.Active) {
+			t.Errorf("%s in quarantine: %v is active", d, b.Active)
+		}
+		if _, err := reload(fallen); err != nil {
+			t.Error(err)
+		}
+	}
+	tab = ok(tab.Quarantine(digest("guard@1"), "traps", 10))
+	if _, err := tab.Delete(digest("guard@1"), 11); !errors.Is(err, ErrBound) {
+		t.Error(err)
+	}
+	back := ok(tab.Change(Change{Kind: Admission, Verb: VerbRollback}, 12))
+	if b, _ := back.Binding(Admission, ""); !b.Active.Equal(part("lax", "1")) {
+		t.Errorf("rolled back: %+v", b)
+	}
+	other := ok(tab.Change(Change{Kind: Admission, Verb: VerbPromote, Stage: part("lax", "1")}, 13))
+	if b, _ := other.Binding(Admission, ""); len(b.Previous) != 2 || !b.Previous[0].Equal(part("lax", "1")) {
+		t.Errorf("there is a way back to the quarantined: %+v", b.Previous)
+	}
+	if cleared := ok(tab.Change(Change{Kind: Admission, Verb: VerbClear}, 14)); len(cleared.Bindings()) != 0 {
+		t.Error("not cleared")
+	}
+	wrong := version("kv", "1", Router)
+	wrong.FailClosed = true
+	if _, err := tab.Put(wrong, 15); !errors.Is(err, ErrInvalid) {
+		t.Error(err)
 	}
 }
 

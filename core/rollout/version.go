@@ -48,6 +48,9 @@ type Version struct {
 	Signer  string // who signed it, as the trusted key is called; empty: nobody
 	Report  string // JSON of the checks at the upload; do not decide by it
 	Created int64  // Unix milliseconds by the proposer's clock
+	// FailClosed says of an admission policy that what it cannot decide is refused,
+	// as its manifest asks for: then a quarantine leaves it bound.
+	FailClosed bool
 
 	Index       uint64 // Raft index of the upload; set by the table
 	Quarantined uint64 // Raft index of its quarantine; 0: in order
@@ -71,6 +74,8 @@ func (v *Version) Validate() error {
 		return fmt.Errorf("%w: %s has no digest", ErrInvalid, v.Ref())
 	case v.Size < 1 || v.Size > MaxModule:
 		return fmt.Errorf("%w: the module of %s has %d bytes; it may have up to %d", ErrInvalid, v.Ref(), v.Size, MaxModule)
+	case v.FailClosed && v.Kind != Admission:
+		return fmt.Errorf("%w: %s is of kind %s, which cannot fail closed", ErrInvalid, v.Ref(), v.Kind)
 	case len(v.Report) > MaxReport || len(v.Signer) > maxSigner || v.Created < 0 || v.Created > maxTime:
 		return fmt.Errorf("%w: the report, signer or time of %s is out of bounds", ErrInvalid, v.Ref())
 	}

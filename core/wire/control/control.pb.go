@@ -1024,6 +1024,7 @@ type PolicyVersion struct {
 	Index         uint64                 `protobuf:"varint,9,opt,name=index,proto3" json:"index,omitempty"`              // of the upload; 0 in an entry
 	Quarantined   uint64                 `protobuf:"varint,10,opt,name=quarantined,proto3" json:"quarantined,omitempty"` // index; 0 in an entry
 	Reason        string                 `protobuf:"bytes,11,opt,name=reason,proto3" json:"reason,omitempty"`
+	FailClosed    bool                   `protobuf:"varint,12,opt,name=fail_closed,json=failClosed,proto3" json:"fail_closed,omitempty"` // of an admission policy: a quarantine leaves it bound
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1133,6 +1134,13 @@ func (x *PolicyVersion) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *PolicyVersion) GetFailClosed() bool {
+	if x != nil {
+		return x.FailClosed
+	}
+	return false
 }
 
 // DeletePolicyBody removes a version.
@@ -3883,7 +3891,7 @@ const file_core_wire_control_control_proto_rawDesc = "" +
 	"\x05index\x18\b \x01(\x04R\x05index\"B\n" +
 	"\x0eDropMemberBody\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\x9b\x02\n" +
+	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\xbc\x02\n" +
 	"\rPolicyVersion\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x18\n" +
 	"\arelease\x18\x02 \x01(\tR\arelease\x12\x12\n" +
@@ -3896,7 +3904,9 @@ const file_core_wire_control_control_proto_rawDesc = "" +
 	"\x05index\x18\t \x01(\x04R\x05index\x12 \n" +
 	"\vquarantined\x18\n" +
 	" \x01(\x04R\vquarantined\x12\x16\n" +
-	"\x06reason\x18\v \x01(\tR\x06reason\"*\n" +
+	"\x06reason\x18\v \x01(\tR\x06reason\x12\x1f\n" +
+	"\vfail_closed\x18\f \x01(\bR\n" +
+	"failClosed\"*\n" +
 	"\x10DeletePolicyBody\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\fR\x06digest\"F\n" +
 	"\x14QuarantinePolicyBody\x12\x16\n" +

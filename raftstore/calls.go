@@ -28,6 +28,9 @@ func (s *Store) ask(ctx context.Context, id, addr string, kind call.Kind, req, r
 	if id == "" || id == s.cfg.NodeID || s.net == nil {
 		return ErrNoLeader
 	}
+	if s.cfg.noCalls {
+		return call.ErrNotServed
+	}
 	body, err := proto.Marshal(req)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)

@@ -63,7 +63,7 @@ type Config struct {
 	Tuning Tuning         // zero but in tests
 
 	pace    pace // zero follows the heartbeat; tests hurry
-	noCalls bool // calls are not served, as by an older release; for tests
+	noCalls bool // calls are neither made nor served, as by an older release; for tests
 
 	Registry *measure.Registry // required
 	Logger   *slog.Logger      // nil discards

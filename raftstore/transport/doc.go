@@ -4,7 +4,7 @@
 // one another goes over that one port, in mutually verified TLS 1.3, each
 // protocol under its ALPN name: [Port.Listener] gives the connections of one,
 // [Port.Dial] makes them, [Port.Raft] runs Raft on one, and [GRPCServerOptions]
-// and [GRPCDialOptions] let gRPC. Whoever is at the other end is known by
+// and [GRPCDialOptions] let gRPC; package call speaks a third. Whoever is at the other end is known by
 // certificate, never by address. A port bounds what strangers and members can
 // take of it, and its Close ends every connection, stuck ones too.
 //

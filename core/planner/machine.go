@@ -21,8 +21,7 @@ const MaxWorkers = 16384
 // Register, Members, Quota and so on) may be called from anywhere at any time.
 // New is its constructor.
 type Machine struct {
-	maxLevel uint32        // highest feature level it reads
-	present  func() uint64 // window of quotas, for Check; nil compares nothing
+	maxLevel uint32 // highest feature level it reads
 
 	applied uint64
 	seen    window

@@ -33,12 +33,11 @@ const (
 	Pinned                    // the binding is
 	Quarantined               // the version is
 	NothingThere              // to promote, or to go back to
-	ClockOff                  // the window is not the leader's, who did not propose it; never applied
 )
 
 var codeNames = [...]string{
 	"ok", "stale_epoch", "unknown_worker", "taken", "full", "refused", "ignored", "conflict", "unknown_tenant", "stale_window",
-	"unknown_policy", "exists", "bound", "pinned", "quarantined", "nothing_there", "clock_off",
+	"unknown_policy", "exists", "bound", "pinned", "quarantined", "nothing_there",
 }
 
 // String is the code's name in logs.
@@ -68,14 +67,11 @@ var (
 	ErrUnknownTenant = errors.New("tenant has no quota")
 	// ErrStaleWindow means that a newer window of the quota has begun.
 	ErrStaleWindow = errors.New("window of the quota is over")
-	// ErrClock means that the window of a grant is more than one off the leader's
-	// clock. Nothing was proposed.
-	ErrClock = errors.New("window of the quota is far from the leader's clock")
 )
 
 var codeErrors = [...]error{
 	nil, ErrStaleEpoch, ErrUnknownWorker, ErrTaken, ErrFull, ErrRefused, nil, ErrConflict, ErrUnknownTenant, ErrStaleWindow,
-	rollout.ErrUnknown, rollout.ErrExists, rollout.ErrBound, rollout.ErrPinned, rollout.ErrQuarantined, rollout.ErrNothing, ErrClock,
+	rollout.ErrUnknown, rollout.ErrExists, rollout.ErrBound, rollout.ErrPinned, rollout.ErrQuarantined, rollout.ErrNothing,
 }
 
 // Result is what an applied command got.

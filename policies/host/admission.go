@@ -26,7 +26,7 @@ func NewAdmission(p *Policy, fallback admit.Policy) (*Admission, error) {
 	}
 	a := &Admission{policy: p, name: p.manifest.Name + "@" + p.manifest.Version, fallback: fallback}
 	if p.manifest.Fail == "closed" {
-		a.fallback = closed{}
+		a.fallback = Closed{}
 	} else if fallback == nil {
 		a.fallback = admit.Open{}
 	}
@@ -101,13 +101,13 @@ func verdictOf(v abi.Verdict) admit.Verdict {
 	return out
 }
 
-// closed refuses everything.
-type closed struct{}
+// Closed refuses everything, as a policy that fails closed does when it has no answer.
+type Closed struct{}
 
 // Name is "closed".
-func (closed) Name() string { return "closed" }
+func (Closed) Name() string { return "closed" }
 
 // Admit refuses for a second.
-func (closed) Admit(*admit.Ask) admit.Verdict {
+func (Closed) Admit(*admit.Ask) admit.Verdict {
 	return admit.Verdict{Action: admit.Reject, Unavailable: true, RetryAfter: time.Second, Reason: "policy_failed"}
 }

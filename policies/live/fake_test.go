@@ -1,6 +1,7 @@
 package live_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -117,8 +118,9 @@ func (c *cluster) put(t testing.TB, name, release string, kind rollout.Kind, was
 	c.mu.Lock()
 	c.blobs[d] = wasm
 	c.mu.Unlock()
+	closed := bytes.Contains(wasm, []byte(`"fail":"closed"`))
 	c.must(t, func(table *rollout.Table, i uint64) (*rollout.Table, error) {
-		return table.Put(rollout.Version{Policy: name, Release: release, Kind: kind, Digest: d, Size: int64(len(wasm))}, i)
+		return table.Put(rollout.Version{Policy: name, Release: release, Kind: kind, Digest: d, Size: int64(len(wasm)), FailClosed: closed}, i)
 	})
 	return d
 }
@@ -214,11 +216,11 @@ func wasmObserver(name, release string) []byte {
 }
 
 func finish(m *wattest.Module, words []uint32, manifest string) []byte {
-	var bytes []byte
+	var b []byte
 	for _, w := range words {
-		bytes = binary.LittleEndian.AppendUint32(bytes, w)
+		b = binary.LittleEndian.AppendUint32(b, w)
 	}
-	m.Data(header, string(bytes))
+	m.Data(header, string(b))
 	m.Data(64, "seen")
 	m.Before(255, wattest.Custom(abi.Section, manifest)...)
 	return m.Bytes()

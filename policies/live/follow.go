@@ -18,6 +18,7 @@ import (
 // follower is what the goroutine that follows the cluster knows.
 type follower struct {
 	table    *rollout.Table // as last looked at
+	began    uint64         // index of the first table that was not empty
 	versions map[rollout.Digest]*version
 	members  map[string]*member // ready
 	failed   map[string]*failure
@@ -53,6 +54,9 @@ type version struct {
 	pause   time.Duration
 }
 
+// fallen reports whether the version is out of service, here or everywhere.
+func (v *version) fallen() bool { return v.Quarantined > 0 || v.faults.tripped.Load() }
+
 // failure is why something could not be prepared, and when it is tried again.
 type failure struct {
 	err   error
@@ -83,7 +87,8 @@ func (c *crew) stages() [3][]piece { return [3][]piece{c.active, c.canary, c.sha
 
 func (b *bound) same(o *bound) bool {
 	return b.index == o.index && b.resolved.CanaryShare == o.resolved.CanaryShare && b.resolved.Active.Equal(o.resolved.Active) &&
-		b.resolved.Canary.Equal(o.resolved.Canary) && b.resolved.Shadow.Equal(o.resolved.Shadow) && len(b.shadow) == len(o.shadow)
+		b.resolved.Canary.Equal(o.resolved.Canary) && b.resolved.Shadow.Equal(o.resolved.Shadow) && len(b.shadow) == len(o.shadow) &&
+		slices.EqualFunc(b.active, o.active, func(p, q piece) bool { return p.member == q.member })
 }
 
 // follow keeps the node in step until ctx ends.
@@ -119,6 +124,9 @@ func (n *Node) step(ctx context.Context) {
 	table := n.deps.Cluster.Rollout()
 	if !table.Same(n.table) {
 		n.table = table
+		if n.began == 0 {
+			n.began = table.Index()
+		}
 		n.census()
 	}
 	n.complain()
@@ -201,7 +209,7 @@ func (n *Node) complain() {
 		}
 		reason := fmt.Sprintf("%d faults within %v, the last one: %s", faultsAllowed, faultWindow, v.faults.why())
 		if v.propose.IsZero() {
-			n.deps.Log.Error("a policy fails and is taken out of service", "policy", v.Ref(), "reason", reason)
+			n.deps.Log.Error("a policy fails and is taken out of service", "policy", v.Ref(), "reason", reason, "refuses_until_changed", v.FailClosed)
 		}
 		v.pause = min(max(2*v.pause, firstRetry), longestRetry)
 		v.propose = now.Add(v.pause)
@@ -247,16 +255,22 @@ func (n *Node) want() {
 func (n *Node) apply() {
 	changes, behind := false, false
 	for at, w := range n.wanted {
-		crew, err := n.equip(at.kind, &w.resolved)
+		staff, err := n.equip(at.kind, &w.resolved)
 		if err != nil {
 			behind = true
-			if old := n.applied[at]; old != nil && n.spoilt(old) {
+			old := n.applied[at]
+			switch {
+			case old == nil && w.resolved.Index <= n.began && n.closed(w.resolved.Active):
+				// Bound before this node began: it lets nothing in until the guard is there.
+				w.crew = crew{active: refusing(w.resolved.Active)}
+				n.applied[at], changes = w, true
+			case old != nil && n.spoilt(old) && !n.closed(old.resolved.Active):
 				delete(n.applied, at)
 				changes = true
 			}
 			continue
 		}
-		w.crew = crew
+		w.crew = staff
 		if old := n.applied[at]; old == nil || !old.same(w) {
 			n.applied[at] = w
 			changes = true
@@ -279,12 +293,19 @@ func (n *Node) apply() {
 	}
 }
 
+// closed reports whether a part of the stage fails closed.
+func (n *Node) closed(s rollout.Stage) bool {
+	return slices.ContainsFunc(s.Parts, func(p rollout.Part) bool {
+		v := n.versions[p.Version]
+		return v != nil && v.FailClosed
+	})
+}
+
 // spoilt reports whether what a place goes on with is out of service.
 func (n *Node) spoilt(b *bound) bool {
 	for _, stage := range []rollout.Stage{b.resolved.Active, b.resolved.Canary} {
 		for i := range stage.Parts {
-			v := n.versions[stage.Parts[i].Version]
-			if v != nil && (v.Quarantined > 0 || v.faults.tripped.Load()) {
+			if v := n.versions[stage.Parts[i].Version]; v != nil && v.fallen() {
 				return true
 			}
 		}
@@ -313,10 +334,13 @@ func (n *Node) piecesOf(k rollout.Kind, s rollout.Stage) ([]piece, error) {
 	var out []piece
 	for i := range s.Parts {
 		p := piece{part: &s.Parts[i]}
+		v := n.versions[p.part.Version]
 		if p.part.Native() {
 			if err := p.builtIn(k); err != nil {
 				return nil, err
 			}
+		} else if v != nil && v.fallen() && n.closed(s) {
+			p = fallen(&v.Version, p.part)
 		} else if p.member = n.members[keyOf(p.part)]; p.member == nil {
 			return nil, n.unready(p.part)
 		}
@@ -435,7 +459,7 @@ func (n *Node) start() {
 	var next *job
 	n.eachPart(func(p *rollout.Part) {
 		v, key := n.versions[p.Version], keyOf(p)
-		if next == nil && v != nil && n.members[key] == nil && n.due(key, now) {
+		if next == nil && v != nil && !v.fallen() && n.members[key] == nil && n.due(key, now) {
 			next = &job{version: v.Version, part: p, faults: v.faults, warmed: v.warmed}
 		}
 	})

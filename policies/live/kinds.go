@@ -121,8 +121,11 @@ func (n *Node) judge(stage []piece, ask *admit.Ask, configured admit.Policy) (ou
 // configured, or refuses, as its manifest says.
 func (p *piece) admit(ask *admit.Ask, configured admit.Policy) admit.Verdict {
 	m := p.member
-	if m == nil {
+	switch {
+	case m == nil && p.admission != nil:
 		return p.admission.Admit(ask)
+	case m == nil:
+		return configured.Admit(ask)
 	}
 	if !m.faults.out() {
 		v, fault := m.admission.Try(ask)
@@ -132,9 +135,26 @@ func (p *piece) admit(ask *admit.Ask, configured admit.Policy) admit.Verdict {
 		m.faults.note(fault, ask.Now)
 	}
 	if m.policy.Manifest().Fail == "closed" {
-		return admit.Verdict{Action: admit.Reject, Unavailable: true, RetryAfter: time.Second, Reason: "policy_failed"}
+		return host.Closed{}.Admit(ask)
 	}
 	return configured.Admit(ask)
+}
+
+// fallen stands for a part of a stage that stays bound though the part's version is out
+// of service: if that fails closed it refuses everything, and what is configured is in
+// its place otherwise.
+func fallen(v *rollout.Version, part *rollout.Part) piece {
+	p := piece{part: part, ref: v.Ref()}
+	if v.FailClosed {
+		p.admission = host.Closed{}
+	}
+	return p
+}
+
+// refusing stands for a stage that fails closed and is not ready when the node starts.
+func refusing(s rollout.Stage) []piece {
+	part := &s.Parts[0]
+	return []piece{{part: part, native: native{admission: host.Closed{}}}}
 }
 
 // compare asks the shadow, within its time.

@@ -1,6 +1,7 @@
 package live_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -77,9 +78,73 @@ func TestAdmission(t *testing.T) {
 	if v := ask("m"); v.Action != admit.Reject || !v.Unavailable {
 		t.Errorf("one that fails closed: %+v", v)
 	}
+	lax := c.put(t, "lax", "1", rollout.Admission, wasmAdmission("lax", "1", "unreachable", ""))
+	bind("", rollout.VerbPromote, only("yes", yes))
+	bind("", rollout.VerbPromote, only("lax", lax))
+	eventually(t, "it is quarantined", func() bool { return ask("m").Priority == 9 })
+}
+
+// What fails closed goes on refusing in quarantine, on a node that starts then, too,
+// until an operator changes what is bound.
+func TestClosedAdmissionStaysClosed(t *testing.T) {
+	c := newCluster()
+	yes := c.put(t, "yes", "1", rollout.Admission, wasmAdmission("yes", "1", serve, ""))
+	bad := c.put(t, "bad", "1", rollout.Admission, wasmAdmission("bad", "1", "unreachable", `,"fail":"closed"`))
+	promote := func(stage rollout.Stage) uint64 {
+		return c.change(t, rollout.Change{Kind: rollout.Admission, Verb: rollout.VerbPromote, Stage: stage})
+	}
+	promote(only("yes", yes))
+	r := newRig(t, c, live.Config{})
+	policy := r.node.Admission(admit.Open{})
+	refuses := func(policy admit.Policy) bool {
+		v := policy.Admit(&admit.Ask{Now: time.Now(), Class: admit.Standard})
+		return v.Action == admit.Reject && v.Unavailable && v.Reason == "policy_failed"
+	}
+	r.await(promote(only("bad", bad)))
 	eventually(t, "it is quarantined", func() bool {
-		return ask("m").Action == admit.Serve && ask("m").Priority == 9
+		if !refuses(policy) {
+			t.Fatal("it let one in")
+		}
+		v, _ := c.Rollout().Version(bad)
+		return v.Quarantined > 0
 	})
+	r.await(c.Rollout().Index())
+	if !refuses(policy) {
+		t.Error("it lets in what made it trip")
+	}
+	late := newRig(t, c, live.Config{})
+	late.await(c.Rollout().Index())
+	if !refuses(late.node.Admission(admit.Open{})) {
+		t.Error("a node that starts then lets everything in")
+	}
+	r.await(c.change(t, rollout.Change{Kind: rollout.Admission, Verb: rollout.VerbRollback}))
+	if refuses(policy) {
+		t.Error("an operator's rollback did not help")
+	}
+}
+
+// A node whose guard does not come refuses, where that was bound before it began.
+func TestClosedAdmissionThatIsNotReady(t *testing.T) {
+	c := newCluster()
+	guard := c.put(t, "guard", "1", rollout.Admission, wasmAdmission("guard", "1", serve, `,"fail":"closed"`))
+	c.change(t, rollout.Change{Kind: rollout.Admission, Verb: rollout.VerbPromote, Stage: only("guard", guard)})
+	c.mu.Lock()
+	wasm := c.blobs[guard]
+	delete(c.blobs, guard)
+	c.mu.Unlock()
+	r := newRig(t, c, live.Config{})
+	policy := r.node.Admission(admit.Open{})
+	eventually(t, "it says so", func() bool { return strings.Contains(r.node.News(), "guard@1: its bytes cannot be had yet") })
+	if v := policy.Admit(&admit.Ask{Now: time.Now()}); v.Reason != "policy_failed" {
+		t.Errorf("%+v", v)
+	}
+	c.mu.Lock()
+	c.blobs[guard] = wasm
+	c.mu.Unlock()
+	r.await(c.Rollout().Index())
+	if v := policy.Admit(&admit.Ask{Now: time.Now()}); v.Action != admit.Serve || v.Priority != 9 {
+		t.Errorf("%+v", v)
+	}
 }
 
 func TestAutoscaler(t *testing.T) {

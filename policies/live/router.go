@@ -65,8 +65,9 @@ func (nobody) Score(_ *route.Query, _ *route.Columns, cost []float64) {
 // piece is one part of a stage that is ready.
 type piece struct {
 	part   *rollout.Part
-	member *member // nil for a native policy
+	member *member // nil for a native policy, and for one that is out of service
 	native         // nil for an uploaded one
+	ref    string  // name@version of one that is out of service and still bound
 }
 
 // native is a policy that is built in, of one of the kinds.
@@ -85,8 +86,11 @@ func (p *piece) policy() route.Policy {
 
 // name is what the part is called in mandates.
 func (p *piece) name() string {
-	if p.member != nil {
+	switch {
+	case p.member != nil:
 		return p.member.ref
+	case p.ref != "":
+		return p.ref
 	}
 	return p.part.Policy
 }

@@ -43,6 +43,9 @@ asked node is with a version: ready, or why not; then what decided before decide
 }
 
 func (a *app) printPolicies(out *output, l *admin.PolicyList) error {
+	if l.Here.Behind != "" {
+		fmt.Fprintf(a.err, "yardmaster: warning: %s decides by what was bound before: %s\n", l.Here.Node, l.Here.Behind)
+	}
 	if out.String() == "table" && len(l.Bindings) > 0 {
 		var rows [][]string
 		for i := range l.Bindings {

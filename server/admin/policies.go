@@ -46,6 +46,8 @@ type PoliciesHere struct {
 	Node string `json:"node"`
 	// Index is that of the newest change that decides here.
 	Index uint64 `json:"index"`
+	// Behind is what it does not decide by, and why; empty if it follows everything.
+	Behind string `json:"behind,omitempty"`
 	// NotReady is why a version that should be at hand is not, by digest. While it
 	// lasts the node goes on with what decided before.
 	NotReady map[string]string `json:"not_ready,omitempty"`

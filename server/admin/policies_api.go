@@ -99,7 +99,7 @@ func (a *policiesAPI) find(w http.ResponseWriter, r *http.Request) (v rollout.Ve
 	if err == nil {
 		v, err = a.policies.Table().Find(ref)
 	}
-	if errors.Is(err, rollout.ErrUnknown) && a.catch(r) == nil {
+	if errors.Is(err, rollout.ErrUnknown) && a.catch(r, askTime) == nil {
 		v, err = a.policies.Table().Find(ref)
 	}
 	if err != nil {
@@ -110,8 +110,8 @@ func (a *policiesAPI) find(w http.ResponseWriter, r *http.Request) (v rollout.Ve
 }
 
 // catch brings this node up to date before it decides what a name means.
-func (a *policiesAPI) catch(r *http.Request) error {
-	ctx, cancel := context.WithTimeout(r.Context(), askTime)
+func (a *policiesAPI) catch(r *http.Request, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
 	return a.policies.Catch(ctx)
 }
@@ -154,7 +154,8 @@ func (a *policiesAPI) module(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *policiesAPI) remove(w http.ResponseWriter, r *http.Request) {
-	if err := a.catch(r); err != nil {
+	extend(w, 2*changeTime+time.Second)
+	if err := a.catch(r, changeTime); err != nil {
 		failPolicy(w, err)
 		return
 	}
@@ -164,7 +165,6 @@ func (a *policiesAPI) remove(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), changeTime)
 	defer cancel()
-	extend(w, changeTime+time.Second)
 	if err := a.policies.Delete(ctx, v.Digest); err != nil {
 		failPolicy(w, err)
 		return
@@ -177,7 +177,8 @@ func (a *policiesAPI) change(w http.ResponseWriter, r *http.Request) {
 	if !read(w, r, &want) {
 		return
 	}
-	if err := a.catch(r); err != nil {
+	extend(w, 2*changeTime+time.Second)
+	if err := a.catch(r, changeTime); err != nil {
 		failPolicy(w, err)
 		return
 	}
@@ -185,7 +186,6 @@ func (a *policiesAPI) change(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), changeTime)
 		defer cancel()
-		extend(w, changeTime+time.Second)
 		err = a.policies.Change(ctx, c)
 	}
 	if err != nil {

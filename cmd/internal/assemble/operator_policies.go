@@ -180,7 +180,7 @@ func (o policyOperator) Here() admin.PoliciesHere {
 		return here
 	}
 	s := o.node.Status()
-	here.Index = s.Index
+	here.Index, here.Behind = decidedAt(s), o.node.News()
 	for _, v := range s.Versions {
 		why := v.Why
 		switch {
@@ -198,4 +198,17 @@ func (o policyOperator) Here() admin.PoliciesHere {
 		here.NotReady[v.Digest.String()] = why
 	}
 	return here
+}
+
+// decidedAt is the index of the newest change that a node decides by.
+func decidedAt(s *live.Status) uint64 {
+	newest, all := uint64(0), true
+	for i := range s.Bindings {
+		b := &s.Bindings[i]
+		newest, all = max(newest, b.Serving), all && b.Serving == b.Wanted
+	}
+	if all {
+		return s.Index
+	}
+	return newest
 }

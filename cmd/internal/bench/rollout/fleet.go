@@ -143,7 +143,7 @@ func (f *fleet) followed(ctx context.Context, n *planners.Node, index uint64) er
 			return nil
 		}
 		if err := rig.Pause(ctx, 5*time.Millisecond); err != nil {
-			return fmt.Errorf("%s is at index %d, not %d: %v: %w", n.ID, l.Here.Index, index, l.Here.NotReady, err)
+			return fmt.Errorf("%s decides by index %d, not %d: %s: %w", n.ID, l.Here.Index, index, l.Here.Behind, err)
 		}
 	}
 }

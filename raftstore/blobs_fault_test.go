@@ -204,10 +204,9 @@ func TestFullDiskOfOne(t *testing.T) {
 		t.Error(err)
 	}
 	full["n2"].Store(true)
-	start := time.Now()
 	_, err := nodes[0].PutBlob(within(t, 30*time.Second), module(10_000, 16))
-	if !errors.Is(err, ErrTooFewHold) || strings.Count(err.Error(), "the disk has 1 MiB left") != 2 || time.Since(start) > 9*time.Second {
-		t.Errorf("after %v: %v", time.Since(start), err)
+	if !errors.Is(err, ErrTooFewHold) || strings.Count(err.Error(), "the disk has 1 MiB left") != 2 {
+		t.Error(err)
 	}
 }
 

@@ -199,7 +199,9 @@ func (s *Store) keepBlobs() {
 			pause = firstAsk
 		}
 		if s.Ready() == nil { // one that has not caught up does not know what is named
-			s.blobs.shelf.Sweep(blobGrace)
+			ctx, cancel := s.within(s.ctx)
+			s.blobs.shelf.Sweep(ctx, blobGrace)
+			cancel()
 		}
 		s.blobs.served.Store(nil)
 		s.blobs.count()

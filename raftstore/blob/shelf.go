@@ -63,6 +63,10 @@ type Options struct {
 type Shelf struct {
 	opts  Options
 	calls chan struct{} // a token for each call that touches the disk
+	// files keeps the name of a file and what is held of it in step. It is taken by
+	// calls that touch the disk only, before mu, and held while the disk hangs.
+	files      sync.Mutex
+	removeFile func(string) error
 
 	mu     sync.Mutex
 	held   map[Digest]*entry
@@ -83,7 +87,7 @@ func Open(opts Options) (*Shelf, error) {
 	if opts.Named == nil {
 		opts.Named = func(Digest) bool { return false }
 	}
-	s := &Shelf{opts: opts, calls: make(chan struct{}, maxCalls), held: map[Digest]*entry{}}
+	s := &Shelf{opts: opts, calls: make(chan struct{}, maxCalls), held: map[Digest]*entry{}, removeFile: os.Remove}
 	if opts.Dir == "" {
 		return s, nil
 	}
@@ -151,7 +155,7 @@ func (s *Shelf) Put(ctx context.Context, data []byte) (Digest, error) {
 	} else if !errors.Is(err, ErrMissing) {
 		return d, err
 	}
-	if err := s.makeRoom(int64(len(data))); err != nil {
+	if err := s.makeRoom(ctx, int64(len(data))); err != nil {
 		return d, err
 	}
 	if s.opts.Dir == "" {
@@ -159,11 +163,7 @@ func (s *Shelf) Put(ctx context.Context, data []byte) (Digest, error) {
 		return d, nil
 	}
 	return d, s.onDisk(ctx, func() error {
-		if err := s.write(d, data); err != nil {
-			return err
-		}
-		s.note(d, &entry{size: int64(len(data)), since: time.Now()})
-		return nil
+		return s.write(d, data)
 	})
 }
 
@@ -185,7 +185,7 @@ func (s *Shelf) Touch(d Digest) {
 	}
 }
 
-// write makes the file, whole or not at all.
+// write makes the file, whole or not at all, and notes it.
 func (s *Shelf) write(d Digest, data []byte) error {
 	if s.opts.Free != nil {
 		if free, err := s.opts.Free(); err == nil && free < uint64(len(data))+reserve {
@@ -198,12 +198,28 @@ func (s *Shelf) write(d Digest, data []byte) error {
 	}
 	_, err = f.Write(data)
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), s.path(d))
+		err = s.name(d, f.Name(), int64(len(data)))
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, errUnsynced) {
 		return roomy(errors.Join(err, os.Remove(f.Name())))
 	}
-	return roomy(files.SyncFolder(s.opts.Dir))
+	return roomy(err)
+}
+
+var errUnsynced = errors.New("the folder is not synced")
+
+// name gives a whole file the name under which it is held.
+func (s *Shelf) name(d Digest, from string, size int64) error {
+	s.files.Lock()
+	defer s.files.Unlock()
+	if err := os.Rename(from, s.path(d)); err != nil {
+		return err
+	}
+	if err := files.SyncFolder(s.opts.Dir); err != nil {
+		return fmt.Errorf("%w: %w", errUnsynced, err)
+	}
+	s.note(d, &entry{size: size, since: time.Now()})
+	return nil
 }
 
 // roomy says ErrNoRoom for a disk that is full.
@@ -216,7 +232,13 @@ func roomy(err error) error {
 
 // makeRoom removes blobs that nothing names, the oldest first, as far as the shelf
 // is full.
-func (s *Shelf) makeRoom(size int64) error {
+func (s *Shelf) makeRoom(ctx context.Context, size int64) error {
+	gone, err := s.forgetOldest(size)
+	return errors.Join(err, s.unlink(ctx, gone))
+}
+
+// forgetOldest forgets what makeRoom removes, and lists it.
+func (s *Shelf) forgetOldest(size int64) (gone []Digest, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.bytes+size > MaxHeld {
@@ -230,20 +252,37 @@ func (s *Shelf) makeRoom(size int64) error {
 			}
 		}
 		if oldest.IsZero() {
-			return fmt.Errorf("%w: %d MiB are held, of which no version names some yet; try again in a minute", ErrNoRoom, s.bytes>>20)
+			return gone, fmt.Errorf("%w: %d MiB are held, of which no version names some yet; try again in a minute", ErrNoRoom, s.bytes>>20)
 		}
-		s.remove(oldest)
+		s.forget(oldest)
+		gone = append(gone, oldest)
 	}
-	return nil
+	return gone, nil
 }
 
-// remove forgets a blob. The caller holds mu.
-func (s *Shelf) remove(d Digest) {
+// forget takes a blob off the shelf; its file is to be unlinked, without mu. The
+// caller holds mu.
+func (s *Shelf) forget(d Digest) {
 	s.bytes -= s.held[d].size
 	delete(s.held, d)
-	if s.opts.Dir != "" {
-		_ = os.Remove(s.path(d)) // what stays is found at the next start
+}
+
+// unlink removes the files of blobs that were forgotten, unless they have been put
+// again meanwhile. What stays is found at the next start.
+func (s *Shelf) unlink(ctx context.Context, gone []Digest) error {
+	if s.opts.Dir == "" || len(gone) == 0 {
+		return nil
 	}
+	return s.onDisk(ctx, func() error {
+		s.files.Lock()
+		defer s.files.Unlock()
+		for _, d := range gone {
+			if !s.Has(d) {
+				_ = s.removeFile(s.path(d))
+			}
+		}
+		return nil
+	})
 }
 
 // Get returns the blob; do not modify it. Errors wrap ErrMissing, also where the
@@ -270,9 +309,10 @@ func (s *Shelf) Get(ctx context.Context, d Digest) ([]byte, error) {
 	case err == nil, errors.Is(err, os.ErrNotExist), errors.Is(err, files.ErrTooLong), errors.Is(err, syscall.EIO):
 		s.mu.Lock()
 		if s.held[d] == e {
-			s.remove(d)
+			s.forget(d)
 		}
 		s.mu.Unlock()
+		_ = s.unlink(ctx, []Digest{d}) // what is damaged may stay
 		return nil, fmt.Errorf("%w: the file of %s is damaged or gone: %w", ErrMissing, d.Short(), orDamaged(err))
 	}
 	return nil, err
@@ -317,8 +357,15 @@ func (s *Shelf) onDisk(ctx context.Context, do func() error) error {
 	}
 }
 
-// Sweep removes what nothing has named for as long as grace, and lists it.
-func (s *Shelf) Sweep(grace time.Duration) (removed []Digest) {
+// Sweep removes what nothing has named for as long as grace, and lists it. Files that
+// the disk does not let go of until ctx ends stay until the next start.
+func (s *Shelf) Sweep(ctx context.Context, grace time.Duration) []Digest {
+	removed := s.forgetUnnamed(grace)
+	_ = s.unlink(ctx, removed) // they are no longer held, whatever the disk says
+	return removed
+}
+
+func (s *Shelf) forgetUnnamed(grace time.Duration) (removed []Digest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -331,7 +378,7 @@ func (s *Shelf) Sweep(grace time.Duration) (removed []Digest) {
 		}
 	}
 	for _, d := range removed {
-		s.remove(d)
+		s.forget(d)
 	}
 	slices.SortFunc(removed, func(a, b Digest) int { return cmp.Compare(string(a[:]), string(b[:])) })
 	return removed

@@ -182,15 +182,15 @@ func TestSweep(t *testing.T) {
 		a, b := put(t, s, []byte("a")), put(t, s, []byte("b"))
 		named[a] = true
 		time.Sleep(time.Hour)
-		if got := s.Sweep(time.Hour); len(got) != 1 || got[0] != b || s.Has(b) || !s.Has(a) {
+		if got := s.Sweep(t.Context(), time.Hour); len(got) != 1 || got[0] != b || s.Has(b) || !s.Has(a) {
 			t.Errorf("%v", got)
 		}
 		delete(named, a)
-		if got := s.Sweep(time.Hour); len(got) != 0 {
+		if got := s.Sweep(t.Context(), time.Hour); len(got) != 0 {
 			t.Errorf("its grace begins when it is not named any more: %v", got)
 		}
 		time.Sleep(time.Hour)
-		if got := s.Sweep(time.Hour); len(got) != 1 || s.Bytes() != 0 {
+		if got := s.Sweep(t.Context(), time.Hour); len(got) != 1 || s.Bytes() != 0 {
 			t.Errorf("%v", got)
 		}
 		left, err := os.ReadDir(s.opts.Dir)
@@ -222,13 +222,42 @@ func TestHungDisk(t *testing.T) {
 	if n := len(s.calls); n != maxCalls {
 		t.Errorf("%d calls hang, want %d", n, maxCalls)
 	}
-	if s.Has(Digest{1}) || len(s.Sweep(0)) != 0 {
+	if s.Has(Digest{1}) || len(s.Sweep(t.Context(), 0)) != 0 {
 		t.Error("what is not there")
 	}
 	close(hang)
 	s.Close()
 	if _, err := s.Put(t.Context(), []byte("x")); !errors.Is(err, ErrClosed) {
 		t.Errorf("put after the end: %v", err)
+	}
+}
+
+// A file that does not go away holds up nobody who asks about another blob.
+func TestHungUnlink(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	hang := make(chan struct{})
+	s.removeFile = func(name string) error { <-hang; return os.Remove(name) }
+	defer close(hang)
+	old := put(t, s, []byte("old"))
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if gone := s.Sweep(ctx, 0); len(gone) != 1 || gone[0] != old {
+		t.Errorf("swept %v", gone)
+	}
+	answered := make(chan bool, 1)
+	go func() { answered <- s.Has(old) }()
+	select {
+	case has := <-answered:
+		if has {
+			t.Error("what was swept is still held")
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("a hung disk holds up a question about memory")
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := s.Put(ctx, []byte("new")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("put on a hung disk: %v", err)
 	}
 }
 
@@ -383,7 +412,7 @@ func TestShelfMatchesModel(t *testing.T) {
 			"name":   func(t *rapid.T) { named[rollout.DigestOf([]byte(contents.Draw(t, "content")))] = true },
 			"forget": func(t *rapid.T) { delete(named, rollout.DigestOf([]byte(contents.Draw(t, "content")))) },
 			"sweep": func(t *rapid.T) {
-				for _, d := range s.Sweep(0) {
+				for _, d := range s.Sweep(t.Context(), 0) {
 					if _, had := plain[d]; !had || named[d] {
 						t.Fatalf("removed %v", d)
 					}

@@ -3,12 +3,12 @@ package dispatch
 import (
 	"context"
 	"errors"
-	"io"
 	"sync/atomic"
 
 	"github.com/yardmaster/yardmaster/core/engine"
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/load"
+	"github.com/yardmaster/yardmaster/core/wire/edge"
 )
 
 // errPrefillLost is why a decode leg is given up that would wait for KV which
@@ -27,6 +27,7 @@ type legs struct {
 	abort  context.CancelCauseFunc
 	ended  chan struct{} // closed when the prefill leg is over
 	fault  string        // valid then
+	usage  edge.Usage    // that the prefill leg reported; valid then
 	fate   atomic.Uint32
 }
 
@@ -56,7 +57,7 @@ func (l *Life) startPrefill(ctx context.Context, p *placed) (context.Context, *l
 		defer l.d.lobby.Stir()
 		defer reservation.Close()
 		var told bool
-		if g.fault, told = l.prefill(prefillCtx, w, slot, call); g.fault != "" && !told && g.fate.CompareAndSwap(undecided, givenUp) {
+		if g.usage, g.fault, told = l.prefill(prefillCtx, w, slot, call); g.fault != "" && !told && g.fate.CompareAndSwap(undecided, givenUp) {
 			abort(errPrefillLost)
 		}
 	}()
@@ -72,6 +73,7 @@ func (g *legs) stop() {
 	if g.fault != "" {
 		g.life.placement.PrefillFault = g.fault
 	}
+	g.life.watch.Usage = found(g.life.watch.Usage, g.usage, g.life.placement.KV)
 	g.life.legs = nil
 }
 
@@ -87,12 +89,12 @@ func (l *Life) keep() bool {
 // abandoned reports whether the attempt was given up.
 func (l *Life) abandoned() bool { return l.legs != nil && l.legs.fate.Load() == givenUp }
 
-// prefill runs the leg and names its failure; empty is success or cancellation.
-// told says that the worker has let the decode worker know.
-func (l *Life) prefill(ctx context.Context, w *fleet.Worker, slot *load.Slot, call *engine.Call) (fault string, told bool) {
+// prefill runs the leg and returns the usage it reports. fault names its failure;
+// empty is success or cancellation. told says that the worker has let the decode worker know.
+func (l *Life) prefill(ctx context.Context, w *fleet.Worker, slot *load.Slot, call *engine.Call) (usage edge.Usage, fault string, told bool) {
 	adapter := l.d.deps.Adapter(w.Engine)
 	if adapter == nil {
-		return "no_adapter", false
+		return usage, "no_adapter", false
 	}
 	resp, err := adapter.Do(ctx, w, call)
 	switch {
@@ -100,27 +102,27 @@ func (l *Life) prefill(ctx context.Context, w *fleet.Worker, slot *load.Slot, ca
 		if err == nil {
 			_ = resp.Body.Close()
 		}
-		return "", false
+		return usage, "", false
 	case errors.Is(err, engine.ErrConnect):
 		l.eject(slot, reasonConnect)
-		return reasonConnect, false
+		return usage, reasonConnect, false
 	case err != nil:
-		return "broken", false
+		return usage, "broken", false
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.Status == engine.StatusStaleEpoch {
 		l.eject(slot, engine.ReasonStaleEpoch)
-		return engine.ReasonStaleEpoch, false
+		return usage, engine.ReasonStaleEpoch, false
 	}
 	slot.Reached()
-	if _, err := io.Copy(io.Discard, io.LimitReader(resp.Body, maxRefusal)); err != nil && ctx.Err() == nil {
-		return "broken", false
+	if usage, err = report(ctx, resp.Body); err != nil {
+		return usage, "broken", false
 	}
 	if resp.Status < 200 || resp.Status > 299 {
 		if resp.Status == 429 || resp.Status == 503 {
 			slot.Refused(l.d.deps.Clock.Now())
 		}
-		return "refused", resp.Reason != "" && !engine.RefusesLeg(resp.Reason)
+		return usage, "refused", resp.Reason != "" && !engine.RefusesLeg(resp.Reason)
 	}
-	return "", false
+	return usage, "", false
 }

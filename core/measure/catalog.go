@@ -33,8 +33,10 @@ var (
 	QueueWait = Desc{Name: "yardmaster_queue_wait_seconds", Type: HistogramType, Labels: []string{"model"}, MaxSeries: named, Buckets: secondsCoarse, Help: "From accepting a request to dispatching its first leg."}
 	// PromptTokens counts prompt tokens, as the engines' usage says.
 	PromptTokens = Desc{Name: "yardmaster_prompt_tokens_total", Type: CounterType, Labels: []string{"model"}, MaxSeries: named, Help: "Prompt tokens, from the engines' usage."}
-	// CachedTokens is the part of the prompt the engine had in its prefix cache.
-	CachedTokens = Desc{Name: "yardmaster_cached_prompt_tokens_total", Type: CounterType, Labels: []string{"model"}, MaxSeries: named, Help: "Prompt tokens served from the engines' prefix cache."}
+	// CachedTokens is the part of the prompt the engine had in its prefix cache. Of a
+	// prompt that another worker computed it is what that one had; what was moved is in
+	// TransferBytes.
+	CachedTokens = Desc{Name: "yardmaster_cached_prompt_tokens_total", Type: CounterType, Labels: []string{"model"}, MaxSeries: named, Help: "Prompt tokens that the engine which computed the prompt found in its prefix cache, as far as it says; KV that was moved is not counted."}
 	// OutputTokens counts generated tokens, as the usage says.
 	OutputTokens = Desc{Name: "yardmaster_output_tokens_total", Type: CounterType, Labels: []string{"model"}, MaxSeries: named, Help: "Generated tokens, from the engines' usage."}
 	// Paths counts how requests were placed: path is aggregated or disaggregated,

@@ -231,8 +231,10 @@ func attributes(id, route string, req *edge.Request, o *dispatch.Outcome) []slog
 		}
 	}
 	if o.Usage.Known {
-		attrs = append(attrs, slog.Int("prompt_tokens", int(o.Usage.Prompt)),
-			slog.Int("cached_tokens", int(o.Usage.Cached)), slog.Int("output_tokens", int(o.Usage.Output)))
+		attrs = append(attrs, slog.Int("prompt_tokens", int(o.Usage.Prompt)), slog.Int("output_tokens", int(o.Usage.Output)))
+		if o.Usage.CachedKnown {
+			attrs = append(attrs, slog.Int("cached_tokens", int(o.Usage.Cached)))
+		}
 	}
 	if o.TTFT > 0 {
 		attrs = append(attrs, slog.Duration("ttft", o.TTFT))

@@ -119,8 +119,9 @@ type kvLeg struct {
 	vllm     bool
 	peer     engine.Peer
 	external unit.Tokens
-	outcome  string // of a decode leg, for HeaderKV
-	lied     int    // tokens claimed as cached beyond the truth
+	found    unit.Tokens // of external, what a report calls cached
+	outcome  string      // of a decode leg, for HeaderKV
+	lied     int         // tokens claimed as cached beyond the truth
 	started  time.Time
 	free     func() // gives a prefill leg's blocks back; may be called again
 	offered  bool   // a prefill leg's KV is in the table, or was there and is taken
@@ -232,7 +233,7 @@ func (k *kvLeg) expire(h *heldKV) {
 // attach tells a sequence what came from elsewhere, or that its blocks are to be
 // kept.
 func (k *kvLeg) attach(r *rank, s *seq) {
-	s.external, s.silent = k.external, k.script().Silent
+	s.external, s.found, s.silent = k.external, k.found, k.script().Silent
 	if k.leg == engine.Prefill {
 		s.hold = true
 		k.free = func() { r.unhold(s) }
@@ -384,6 +385,11 @@ func (k *kvLeg) land(m *manifest) error {
 		return k.x.ctx.Err()
 	}
 	k.external, k.outcome = m.Tokens, "moved"
+	// What was moved was not found in a cache, but that engine, which counts it so, is
+	// imitated in this, too.
+	if k.found = unit.Tokens(m.Cached); k.vllm {
+		k.found = m.Tokens
+	}
 	k.x.stage = stageQueued.String()
 	return nil
 }

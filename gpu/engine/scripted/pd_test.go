@@ -63,6 +63,9 @@ func TestHostedTransfer(t *testing.T) {
 			if l := d.Load(); l.TransferredTokens != Tokens(longPrompt) || l.PromptTokens > 1 {
 				t.Errorf("decode engine %+v", l)
 			}
+			if dec.body.Usage.Details.Cached != 0 {
+				t.Errorf("usage %+v: what was moved was in no cache", dec.body.Usage)
+			}
 			for p.Load().HeldBlocks > 0 {
 				time.Sleep(time.Millisecond)
 			}

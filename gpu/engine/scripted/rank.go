@@ -69,6 +69,7 @@ type seq struct {
 	maxNew   int
 	produce  func() (text string, ids []uint32, end bool) // called by the rank's loop
 	external unit.Tokens                                  // tokens of the prompt whose KV came from elsewhere
+	found    unit.Tokens                                  // of those, what is reported as cached
 	silent   bool                                         // received blocks make no events
 	hold     bool                                         // keep the blocks when done, until unhold
 	changed  chan struct{}                                // room for one; signalled after each change
@@ -303,7 +304,7 @@ func (r *rank) countLookup(s *seq) {
 	if s.external > 0 {
 		r.stats.externalQueries += len(s.tokens)
 		r.stats.externalHits += int(s.external)
-		s.cached = max(s.cached, int(s.external))
+		s.cached = max(s.cached, int(s.found))
 	}
 }
 

@@ -19,7 +19,7 @@ type binding struct {
 }
 
 func (b *binding) flags(c *cobra.Command) {
-	c.Flags().StringVar(&b.kind, "kind", "", "what is decided: router, admission, autoscaler or observer; the policy says it otherwise, or it is router")
+	c.Flags().StringVar(&b.kind, "kind", "", "what is decided: router, admission, autoscaler or observer; the default is the policy's or, where none is named, that of the one binding that fits")
 	c.Flags().StringVar(&b.model, "model", "", "only for this model; the default is all")
 	adminFlag(c, &b.address)
 	b.out.flag(c)
@@ -36,7 +36,13 @@ func (a *app) bind(c *cobra.Command, b *binding, change admin.PolicyChange) erro
 	if err := client.call(c.Context(), http.MethodPost, "/admin/bindings", change, &now); err != nil {
 		return err
 	}
-	return b.out.print(a.out, now, bindingHeading, [][]string{bindingRow(&now)})
+	if err := b.out.print(a.out, now, bindingHeading, [][]string{bindingRow(&now)}); err != nil {
+		return err
+	}
+	if now.Late != "" {
+		return &codedError{exitPartial, fmt.Errorf("it is agreed at index %d and not ready here yet: %s; what decided before decides on (`yardmaster policy list` shows how far a node is, --admin names another)", now.Index, now.Late)}
+	}
+	return nil
 }
 
 // stageHelp explains how policies are named.

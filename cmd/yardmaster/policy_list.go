@@ -85,12 +85,27 @@ func bindingRow(b *admin.PolicyBinding) []string {
 		canary += " for " + percent(b.CanaryShare)
 	}
 	if len(b.Previous) > 0 {
-		before = partNames(b.Previous[0])
+		before = decides(b, b.Previous[0])
 	}
 	if b.Pinned {
 		pinned = "yes"
 	}
-	return []string{b.Kind, model, partNames(b.Active), canary, partNames(b.Shadow), before, pinned, strconv.FormatUint(b.Index, 10)}
+	return []string{b.Kind, model, decides(b, b.Active), canary, partNames(b.Shadow), before, pinned, strconv.FormatUint(b.Index, 10)}
+}
+
+// decides is what decides where a stage is active, which may be empty.
+func decides(b *admin.PolicyBinding, stage []admin.PolicyPart) string {
+	switch {
+	case len(stage) > 0:
+		return partNames(stage)
+	case b.Kind == "observer":
+		return "-"
+	case b.Model != "":
+		return "(as for all models)"
+	case b.Configured == "":
+		return "(as configured)" // at other nodes: this one does not decide that
+	}
+	return b.Configured + " (configured)"
 }
 
 // percent is a share as people write it.

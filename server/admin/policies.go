@@ -51,6 +51,19 @@ type PoliciesHere struct {
 	// NotReady is why a version that should be at hand is not, by digest. While it
 	// lasts the node goes on with what decided before.
 	NotReady map[string]string `json:"not_ready,omitempty"`
+	// Configured is what decides here where nothing is bound, by kind.
+	Configured map[string]string `json:"configured,omitempty"`
+	// Late are the bindings that this node does not follow yet.
+	Late []PolicyLate `json:"late,omitempty"`
+}
+
+// PolicyLate is a binding that a node does not follow.
+type PolicyLate struct {
+	Kind    string `json:"kind"`
+	Model   string `json:"model,omitempty"` // empty: all models
+	Wanted  uint64 `json:"wanted"`          // log index of the binding
+	Serving uint64 `json:"serving"`         // of what decides here meanwhile; 0: what is configured
+	Why     string `json:"why"`
 }
 
 // PolicyList is all that the cluster knows of policies.
@@ -87,6 +100,11 @@ type PolicyBinding struct {
 	Previous    [][]PolicyPart `json:"previous,omitempty"` // newest first
 	Pinned      bool           `json:"pinned,omitempty"`
 	Index       uint64         `json:"index"`
+	// Configured is what decides on the node that was asked while Active is empty, and
+	// where Previous is.
+	Configured string `json:"configured,omitempty"`
+	// Late is why the node that was asked does not follow yet.
+	Late string `json:"late,omitempty"`
 }
 
 // PolicyPart is one policy of those that decide together.
@@ -115,8 +133,9 @@ type PolicyPushed struct {
 
 // PolicyChange is a verb on a binding.
 type PolicyChange struct {
-	Verb  string           `json:"verb"`           // shadow, canary, promote, rollback, pin, unpin, clear
-	Kind  string           `json:"kind,omitempty"` // may be left out where parts are named
+	Verb string `json:"verb"` // shadow, canary, promote, rollback, pin, unpin, clear
+	// Kind may be left out where parts are named, or where the verb fits one binding.
+	Kind  string           `json:"kind,omitempty"`
 	Model string           `json:"model,omitempty"`
 	Parts []PolicyPartWant `json:"parts,omitempty"`
 	Share float64          `json:"share,omitempty"` // of canary, 0 to 1
@@ -177,9 +196,9 @@ func (c *PolicyChange) change(t *rollout.Table) (rollout.Change, error) {
 		out.Stage.Parts = append(out.Stage.Parts, part)
 	}
 	if out.Kind == "" {
-		out.Kind = rollout.Router
+		out.Kind, err = meant(t, verb, c.Model, c.Share)
 	}
-	return out, nil
+	return out, err
 }
 
 func (w *PolicyPartWant) part(t *rollout.Table, kind rollout.Kind) (rollout.Part, rollout.Kind, error) {
@@ -203,11 +222,11 @@ func (w *PolicyPartWant) part(t *rollout.Table, kind rollout.Kind) (rollout.Part
 		if k, ok := nativeKind(name, kind); ok {
 			return rollout.NewPart(name, rollout.Digest{}, weight), k, unasked(name, params)
 		}
-		return rollout.Part{}, "", err
+		return rollout.Part{}, "", hinted(err, name, append(uploaded(t, kind), natives(kind)...))
 	}
 	k, ok := nativeKind(name, kind)
 	if !ok {
-		return rollout.Part{}, "", fmt.Errorf("%w: no policy of the binary is called %q", rollout.ErrUnknown, name)
+		return rollout.Part{}, "", hinted(fmt.Errorf("%w: no policy of the binary is called %.80q", rollout.ErrUnknown, name), name, natives(kind))
 	}
 	return rollout.NewPart(name, rollout.Digest{}, weight), k, unasked(name, params)
 }
@@ -228,7 +247,7 @@ func list(t *rollout.Table, here PoliciesHere) PolicyList {
 		out.Versions = append(out.Versions, versionOf(t, &v))
 	}
 	for _, b := range t.Bindings() {
-		out.Bindings = append(out.Bindings, bindingOf(t, &b))
+		out.Bindings = append(out.Bindings, here.of(bindingOf(t, &b)))
 	}
 	return out
 }

@@ -99,10 +99,15 @@ func (a *policiesAPI) find(w http.ResponseWriter, r *http.Request) (v rollout.Ve
 	if err == nil {
 		v, err = a.policies.Table().Find(ref)
 	}
-	if errors.Is(err, rollout.ErrUnknown) && a.catch(r, askTime) == nil {
+	// A quarantined version may have a successor there, too.
+	if (errors.Is(err, rollout.ErrUnknown) || errors.Is(err, rollout.ErrQuarantined)) && a.catch(r, askTime) == nil {
 		v, err = a.policies.Table().Find(ref)
 	}
+	if kind, ok := nativeKind(ref, ""); ok && errors.Is(err, rollout.ErrUnknown) {
+		err = fmt.Errorf("%w: %s is a policy of the binary, of kind %s: it has no versions, and is always there", rollout.ErrUnknown, ref, kind)
+	}
 	if err != nil {
+		err = hinted(err, ref, uploaded(a.policies.Table(), ""))
 		failPolicy(w, err)
 		return v, false
 	}
@@ -195,7 +200,7 @@ func (a *policiesAPI) change(w http.ResponseWriter, r *http.Request) {
 	t := a.policies.Table()
 	b, _ := t.Binding(c.Kind, c.Model) // none, once it was cleared
 	b.Kind, b.Model = c.Kind, c.Model
-	answer(w, http.StatusOK, bindingOf(t, &b))
+	answer(w, http.StatusOK, a.policies.Here().of(bindingOf(t, &b)))
 }
 
 // failPolicy tells an error of policies, or of the cluster.

@@ -180,3 +180,60 @@ func TestPoliciesAreRefusedWhole(t *testing.T) {
 		t.Errorf("without intent: %d %s %v", w.Code, w.Body, err)
 	}
 }
+
+// A verb without a policy and a kind is for the one binding that it fits, and never for
+// one of two.
+func TestTheKindIsFoundOrAskedFor(t *testing.T) {
+	f := &fakePolicies{table: &rollout.Table{}}
+	for _, s := range []struct {
+		body string
+		code int
+		has  string
+	}{
+		{`{"verb":"pin"}`, 404, "nothing is bound for the router"},
+		{`{"verb":"shadow","parts":[{"policy":"vtc"}]}`, 200, `"kind":"admission"`},
+		{`{"verb":"canary","share":0.5}`, 200, `"kind":"admission"`},
+		{`{"verb":"rollback"}`, 200, `"kind":"admission"`},
+		{`{"verb":"rollback"}`, 409, "the admission of all models"},
+		{`{"verb":"shadow","parts":[{"policy":"vtc"}]}`, 200, `"kind":"admission"`},
+		{`{"verb":"shadow","parts":[{"policy":"sticky"}]}`, 200, `"kind":"router"`},
+		{`{"verb":"promote"}`, 400, "promote may mean the admission or the router; say which: --kind admission or --kind router"},
+		{`{"verb":"promote","kind":"admission"}`, 200, `"active":[{"policy":"vtc"`},
+		{`{"verb":"promote"}`, 200, `"kind":"router"`},
+		{`{"verb":"pin","kind":"router"}`, 200, `"pinned":true`},
+		{`{"verb":"unpin"}`, 200, `"kind":"router"`},
+		{`{"verb":"clear"}`, 400, "--kind admission or --kind router"},
+		{`{"verb":"clear","model":"m"}`, 404, "nothing is bound for the router of model m"},
+		{`{"verb":"promote","parts":[{"policy":"stickky"}]}`, 404, "did you mean sticky?"},
+	} {
+		if code, text := policy(t, f, "POST", "/admin/bindings", s.body); code != s.code || !strings.Contains(text, s.has) {
+			t.Errorf("%s: %d %s\nwant %d and %s", s.body, code, text, s.code, s.has)
+		}
+	}
+}
+
+// What a name means that has no version in order, and one that is of the binary.
+func TestNamesWithoutAVersion(t *testing.T) {
+	f := &fakePolicies{table: &rollout.Table{}}
+	policy(t, f, "POST", "/admin/policies", "boom@0.1.0")
+	var err error
+	if f.table, err = f.table.Quarantine(rollout.DigestOf([]byte("boom@0.1.0")), "trap", 9); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []struct {
+		method, path, body string
+		code               int
+		has                string
+	}{
+		{"POST", "/admin/bindings", `{"verb":"promote","parts":[{"policy":"boom"}]}`, 409, "boom@0.1.0 (trap): push a new version, or name it with @"},
+		{"DELETE", "/admin/policies/boom", "", 409, "boom@0.1.0 (trap)"},
+		{"GET", "/admin/policies/boom@0.1.0", "", 200, `"quarantined":"trap"`},
+		{"DELETE", "/admin/policies/boom@0.1.0", "", 200, `"versions":[]`},
+		{"GET", "/admin/policies/sticky", "", 404, "sticky is a policy of the binary, of kind router"},
+		{"GET", "/admin/policies/bom", "", 404, "not_found"},
+	} {
+		if code, text := policy(t, f, s.method, s.path, s.body); code != s.code || !strings.Contains(text, s.has) {
+			t.Errorf("%s %s %s: %d %s\nwant %d and %s", s.method, s.path, s.body, code, text, s.code, s.has)
+		}
+	}
+}

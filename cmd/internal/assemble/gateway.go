@@ -186,7 +186,7 @@ func (g *Gateway) build(p Process, c config.Gateway, routing route.Config, f Fle
 	}
 	conditions := checks(f)
 	if by, ok := f.(governed); ok {
-		conditions = append(conditions, by.governor().settle(&routing, &deps)...)
+		conditions = append(conditions, by.governor().settle(&routing, c.Admission, &deps)...)
 	}
 	g.dispatcher, err = dispatch.New(dispatch.Config{
 		Route: routing,

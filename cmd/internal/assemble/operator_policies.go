@@ -24,7 +24,10 @@ type policyOperator struct {
 	store  func() *raftstore.Store
 	checks *vet.Pipeline
 	node   *live.Node
-	clock  clock.Clock
+	// unbound is what decides on this node where nothing is bound, by kind; nil where
+	// node is.
+	unbound func() map[string]string
+	clock   clock.Clock
 }
 
 // followTime is how long the answer to a change waits for this node to follow it.
@@ -180,7 +183,14 @@ func (o policyOperator) Here() admin.PoliciesHere {
 		return here
 	}
 	s := o.node.Status()
-	here.Index, here.Behind = decidedAt(s), o.node.News()
+	here.Index, here.Behind, here.Configured = decidedAt(s), o.node.News(), o.unbound()
+	for _, b := range s.Bindings {
+		if b.Why != "" {
+			here.Late = append(here.Late, admin.PolicyLate{
+				Kind: string(b.Kind), Model: b.Model, Wanted: b.Wanted, Serving: b.Serving, Why: b.Why,
+			})
+		}
+	}
 	for _, v := range s.Versions {
 		why := v.Why
 		switch {

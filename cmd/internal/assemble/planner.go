@@ -14,6 +14,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/lead"
 	"github.com/yardmaster/yardmaster/core/load"
 	"github.com/yardmaster/yardmaster/core/prefix"
+	"github.com/yardmaster/yardmaster/core/rollout"
 	"github.com/yardmaster/yardmaster/raftstore"
 	"github.com/yardmaster/yardmaster/raftstore/transport"
 	"github.com/yardmaster/yardmaster/server/admin"
@@ -116,6 +117,9 @@ func StartVoter(ctx context.Context, p Process, c *config.Config) (*Planner, err
 func (p *Planner) govern(ctx context.Context, process Process, c *config.Config) (err error) {
 	own := func() *raftstore.Store { return p.store }
 	p.governing, err = govern(ctx, process, c.Policy, c.Planner.DataDir, bound{view: own, live: own})
+	if err == nil && c.Scale.On() {
+		p.governing.configure(rollout.Autoscaler, c.Scale.Policy)
+	}
 	return err
 }
 

@@ -3,6 +3,8 @@ package assemble
 import (
 	"context"
 	"errors"
+	"maps"
+	"sync"
 	"time"
 
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
@@ -26,6 +28,26 @@ type governor struct {
 	*live.Node
 	shop *workshop
 	log  func(msg string, args ...any)
+
+	mu         sync.Mutex
+	configured map[string]string // what decides where nothing is bound, by kind
+}
+
+// configure notes what decides where nothing is bound, for operators to see.
+func (g *governor) configure(kind rollout.Kind, policy string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.configured == nil {
+		g.configured = map[string]string{}
+	}
+	g.configured[string(kind)] = policy
+}
+
+// unbound is what decides where nothing is bound, by kind.
+func (g *governor) unbound() map[string]string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return maps.Clone(g.configured)
 }
 
 // govern starts following what the cluster has bound. dataDir is the planner's; it
@@ -51,14 +73,16 @@ func governIn(ctx context.Context, p Process, shop *workshop, cluster live.Clust
 
 // operator is the policies as the admin API sees them.
 func (g *governor) operator(p Process, store func() *raftstore.Store) policyOperator {
-	return policyOperator{store: store, checks: g.shop.checks, node: g.Node, clock: p.Clock}
+	return policyOperator{store: store, checks: g.shop.checks, node: g.Node, unbound: g.unbound, clock: p.Clock}
 }
 
-// settle has a gateway's decisions follow the policies.
-func (g *governor) settle(routing *route.Config, deps *dispatch.Deps) []server.Check {
+// settle has a gateway's decisions follow the policies. admission is the configured one.
+func (g *governor) settle(routing *route.Config, admission string, deps *dispatch.Deps) []server.Check {
 	if g == nil {
 		return nil
 	}
+	g.configure(rollout.Router, routing.Policy.Name())
+	g.configure(rollout.Admission, admission)
 	routing.Chooser = g.Node
 	deps.Observe = g.Observe
 	return []server.Check{{Name: "policies", Ready: g.Ready, News: g.News}}

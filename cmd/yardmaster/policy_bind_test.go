@@ -1,0 +1,48 @@
+package main
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/yardmaster/yardmaster/server/admin"
+)
+
+// A change that the node does not follow yet is done in part, and says so.
+func TestAChangeThatIsNotReadyHere(t *testing.T) {
+	late := ""
+	node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"kind":"router","active":[{"policy":"blue@1","weight":1}],"previous":[[]],"index":7,"configured":"sticky"` + late + `}`))
+	}))
+	defer node.Close()
+	run := func() (string, error) {
+		var out bytes.Buffer
+		root := (&app{in: strings.NewReader(""), out: &out, err: &out}).root()
+		root.SetArgs([]string{"policy", "promote", "--admin", node.URL})
+		err := root.ExecuteContext(t.Context())
+		return out.String(), err
+	}
+	if text, err := run(); err != nil || !strings.Contains(text, "sticky (configured)") {
+		t.Errorf("%s %v", text, err)
+	}
+	late = `,"late":"blue@1 is being prepared"`
+	if text, err := run(); exitCode(err) != exitPartial || !strings.Contains(err.Error(), "not ready here yet: blue@1 is being prepared") || !strings.Contains(text, "blue@1") {
+		t.Errorf("%s %v", text, err)
+	}
+}
+
+func TestWhatDecidesWhereNothingIsBound(t *testing.T) {
+	for want, b := range map[string]admin.PolicyBinding{
+		"sticky (configured)": {Kind: "router", Configured: "sticky"},
+		"(as configured)":     {Kind: "router"},
+		"(as for all models)": {Kind: "router", Model: "m", Configured: "sticky"},
+		"-":                   {Kind: "observer"},
+		"a@1":                 {Kind: "router", Configured: "sticky", Active: []admin.PolicyPart{{Policy: "a@1"}}},
+	} {
+		if got := decides(&b, b.Active); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

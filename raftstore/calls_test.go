@@ -71,7 +71,7 @@ func TestTake(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	entry, err := from.machine.Encode(NewRequestID(), planner.SetQuota{Tenant: "t", Limit: 1})
+	entry, err := from.machine.Encode(NewRequestID(), planner.RegisterWorker{Worker: worker("w", "a")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestFaultEndsCalls(t *testing.T) {
 	for _, from := range others {
 		all.Go(func() {
 			for range 20 {
-				res, err := from.ProposeAs(within(t, waitTime), NewRequestID(), planner.SetQuota{Tenant: from.cfg.NodeID, Limit: 1})
+				res, err := from.ProposeAs(within(t, waitTime), NewRequestID(), planner.RegisterWorker{Worker: worker(from.cfg.NodeID, "a")})
 				if err != nil && !errors.Is(err, ErrAmbiguous) && !errors.Is(err, ErrNoLeader) || err == nil && res.Err() != nil {
 					t.Errorf("%s: %+v, %v", from.cfg.NodeID, res, err)
 				}

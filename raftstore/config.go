@@ -59,6 +59,10 @@ type Config struct {
 	// means 500 ms while there are several voters, who take over, else 5 s.
 	WriteDeadline time.Duration
 
+	// Window is the present window of quotas by this node's clock, with which it
+	// compares those of grants that it is to propose while it leads; nil compares none.
+	Window func() uint64
+
 	Prefix prefix.Options // of the prefix index
 	Tuning Tuning         // zero but in tests
 

@@ -72,6 +72,9 @@ func (s *Store) proposeOnce(ctx context.Context, g *groups, entry []byte, since 
 		if err := remembered(g.core.Status().Last, since); err != nil {
 			return planner.Result{}, err
 		}
+		if errors.Is(s.machine.Check(entry), planner.ErrClock) {
+			return planner.Result{Code: planner.ClockOff}, nil
+		}
 		return g.core.Apply(ctx, entry)
 	}
 	result, err := s.forward(ctx, id, addr, req)

@@ -177,7 +177,10 @@ func (s *Store) proposeHere(ctx context.Context, g *groups, req *peer.ProposeReq
 	if err := remembered(g.core.Status().Last, req.GetSince()); err != nil {
 		return nil, err
 	}
-	if err := s.machine.Check(req.GetEntry()); err != nil {
+	switch err := s.machine.Check(req.GetEntry()); {
+	case errors.Is(err, planner.ErrClock):
+		return planner.AppendResult(nil, planner.Result{Code: planner.ClockOff}), nil
+	case err != nil:
 		return nil, err
 	}
 	res, err := g.core.Apply(ctx, req.GetEntry())

@@ -79,6 +79,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		machine: planner.NewAtLevel(cfg.MaxLevel), prefix: prefixlog.New(prefix.NewState(cfg.Prefix)),
 		faulted: make(chan struct{}), home: newHome(), pace: cmp.Or(cfg.pace, paceOf(cfg.Heartbeat)),
 	}
+	s.machine.Windows(cfg.Window)
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := s.open(ctx); err != nil {
 		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/quota"
 	"github.com/yardmaster/yardmaster/core/wire/control"
 )
 
@@ -65,7 +66,8 @@ func (m *Machine) Encode(id RequestID, cmd Command) ([]byte, error) {
 
 // Check reports why an entry that another node encoded must not be proposed
 // here: what Encode would have refused. It may be called from anywhere at any
-// time. Errors wrap ErrMalformed, ErrUnknownEntry, ErrInvalid or ErrLevel.
+// time. Errors wrap ErrMalformed, ErrUnknownEntry, ErrInvalid, ErrLevel or, see
+// [Machine.Windows], ErrClock.
 func (m *Machine) Check(entry []byte) error {
 	_, cmd, err := decode(entry, m.maxLevel)
 	switch {
@@ -77,8 +79,17 @@ func (m *Machine) Check(entry []byte) error {
 	if err := cmd.validate(); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
+	if g, ok := cmd.(GrantQuota); ok && m.present != nil && !quota.Near(g.Window, m.present()) {
+		return fmt.Errorf("window %d, at %d: %w", g.Window, m.present(), ErrClock)
+	}
 	return m.allows(cmd.kind())
 }
+
+// Windows has Check compare the windows of grants with the present one by the caller's
+// clock; nil compares none. It is called before anything else. Apply never asks it: it
+// is for what a leader is about to propose, so that a proposer whose clock is wrong
+// shuts nobody out.
+func (m *Machine) Windows(present func() uint64) { m.present = present }
 
 func (m *Machine) allows(k kind) error {
 	if need, have := k.level(), max(m.FeatureLevel(), 1); need > have {

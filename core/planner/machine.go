@@ -21,7 +21,8 @@ const MaxWorkers = 16384
 // Register, Members, Quota and so on) may be called from anywhere at any time.
 // New is its constructor.
 type Machine struct {
-	maxLevel uint32 // highest feature level it reads
+	maxLevel uint32        // highest feature level it reads
+	present  func() uint64 // window of quotas, for Check; nil compares nothing
 
 	applied uint64
 	seen    window

@@ -33,11 +33,12 @@ const (
 	Pinned                    // the binding is
 	Quarantined               // the version is
 	NothingThere              // to promote, or to go back to
+	ClockOff                  // the window is not the leader's, who did not propose it; never applied
 )
 
 var codeNames = [...]string{
 	"ok", "stale_epoch", "unknown_worker", "taken", "full", "refused", "ignored", "conflict", "unknown_tenant", "stale_window",
-	"unknown_policy", "exists", "bound", "pinned", "quarantined", "nothing_there",
+	"unknown_policy", "exists", "bound", "pinned", "quarantined", "nothing_there", "clock_off",
 }
 
 // String is the code's name in logs.
@@ -67,11 +68,14 @@ var (
 	ErrUnknownTenant = errors.New("tenant has no quota")
 	// ErrStaleWindow means that a newer window of the quota has begun.
 	ErrStaleWindow = errors.New("window of the quota is over")
+	// ErrClock means that the window of a grant is more than one off the leader's
+	// clock. Nothing was proposed.
+	ErrClock = errors.New("window of the quota is far from the leader's clock")
 )
 
 var codeErrors = [...]error{
 	nil, ErrStaleEpoch, ErrUnknownWorker, ErrTaken, ErrFull, ErrRefused, nil, ErrConflict, ErrUnknownTenant, ErrStaleWindow,
-	rollout.ErrUnknown, rollout.ErrExists, rollout.ErrBound, rollout.ErrPinned, rollout.ErrQuarantined, rollout.ErrNothing,
+	rollout.ErrUnknown, rollout.ErrExists, rollout.ErrBound, rollout.ErrPinned, rollout.ErrQuarantined, rollout.ErrNothing, ErrClock,
 }
 
 // Result is what an applied command got.

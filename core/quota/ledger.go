@@ -16,6 +16,14 @@ const (
 	MaxTokens  = 1 << 50 // a limit's; all tenants' grants add up within 63 bits
 )
 
+// WindowSeconds is how long a window is: its number is the Unix time divided by this.
+// All proposers and leaders must agree on it.
+const WindowSeconds = 60
+
+// Near reports whether windows are at most one apart, as those of nodes are whose clocks
+// are in some order.
+func Near(a, b uint64) bool { return max(a, b)-min(a, b) <= 1 }
+
 // Outcome says what became of a change.
 type Outcome uint8
 

@@ -197,7 +197,7 @@ func resultStatus(res planner.Result) error {
 	case planner.Refused:
 		return status.Error(codes.InvalidArgument, err.Error())
 	case planner.Conflict, planner.UnknownTenant, planner.StaleWindow, planner.UnknownPolicy, planner.Exists, planner.Bound,
-		planner.Pinned, planner.Quarantined, planner.NothingThere: // of no command of a worker
+		planner.Pinned, planner.Quarantined, planner.NothingThere, planner.ClockOff: // of no command of a worker
 	}
 	return status.Error(codes.Internal, "internal error")
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/load"
 	"github.com/yardmaster/yardmaster/core/prefix"
+	"github.com/yardmaster/yardmaster/core/quota"
 	"github.com/yardmaster/yardmaster/core/traffic"
 	"github.com/yardmaster/yardmaster/raftstore"
 	"github.com/yardmaster/yardmaster/raftstore/identity"
@@ -73,6 +74,7 @@ func enter(ctx context.Context, p Process, m membership) (*node, error) {
 		Port: out.port, Advertise: advertise, Join: m.Cluster.Join, BootstrapExpect: m.Cluster.BootstrapExpect,
 		ReapAfter: m.Cluster.ReapAfter, AdminAddr: m.Admin, Version: p.Version,
 		Heartbeat: scaled(heartbeat, times), Lease: scaled(lease, times), Prefix: prefixOptions(),
+		Window:   func() uint64 { return uint64(max(p.Clock.Now().Unix(), 0)) / quota.WindowSeconds },
 		Registry: p.Registry, Logger: p.Log,
 	}
 	store, err := raftstore.Open(ctx, out.config)

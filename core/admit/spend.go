@@ -2,6 +2,7 @@ package admit
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -11,12 +12,28 @@ import (
 
 // Granter is the cluster's ledger of quotas as a gateway sees it.
 type Granter interface {
-	// Limited reports the tenant's tokens per window, and whether it has a quota.
-	Limited(tenant string) (limit unit.Tokens, limited bool)
+	// Quota is the tenant's, and whether it has one.
+	Quota(tenant string) (q Quota, limited bool)
 	// Grant gets up to tokens more of a window, and says how many; none left is 0
-	// without an error. It may wait until ctx ends.
+	// without an error. It may wait until ctx ends. An error that wraps ErrClock says
+	// that the window is not the present one for the ledger.
 	Grant(ctx context.Context, tenant string, window uint64, tokens unit.Tokens) (granted unit.Tokens, err error)
 }
+
+// Quota is what a ledger says of a tenant.
+type Quota struct {
+	Limit  unit.Tokens // per window
+	Window uint64      // the newest that anybody was granted something of
+}
+
+// ErrClock means that a window is another than the ledger's: somebody's clock is off.
+var ErrClock = errors.New("not the present window of the quota")
+
+// Why a request is let in on credit.
+const (
+	CreditLedger = "tenant_quota" // the ledger could not be reached in time
+	CreditClock  = "clock"        // the ledger's window is too far from this gateway's clock
+)
 
 // SpenderConfig sets up a Spender. Zero fields take their defaults.
 type SpenderConfig struct {
@@ -33,8 +50,10 @@ type SpenderConfig struct {
 // Spender spends quotas that are the cluster's: tokens are reserved before a request
 // is served, out of what this gateway has been granted of the present window, and
 // settled after. While the ledger cannot be reached a tenant is let in on credit: a
-// quota must not turn the planners' outage into one of the service. It is safe for
-// concurrent use.
+// quota must not turn the planners' outage into one of the service. The same holds for
+// a clock that is wrong, here or elsewhere: a window that is ahead by one is joined,
+// and where they are further apart nothing is refused and nothing is owed. It is safe
+// for concurrent use.
 type Spender struct {
 	cfg     SpenderConfig
 	granter Granter
@@ -48,8 +67,10 @@ type Spender struct {
 type purse struct {
 	window uint64
 	left   unit.Tokens   // may be negative: outputs were longer than expected
+	owed   unit.Tokens   // part of what is missing that came from earlier windows
 	asking chan struct{} // closed when the grant that is being asked for is there; nil without one
 	empty  bool          // the ledger had no more in this window
+	off    bool          // the ledger does not take this window for the present one
 }
 
 // NewSpender makes a spender that holds nothing yet.
@@ -72,64 +93,95 @@ type Reservation struct {
 	tenant  string
 	window  uint64
 	tokens  unit.Tokens
-	Credit  bool // the ledger could not be reached
+	Credit  string // why it was let in without a grant, a word; empty if it has one
+}
+
+// Limits reports whether the tenant has a quota.
+func (s *Spender) Limits(tenant string) bool {
+	_, limited := s.granter.Quota(tenant)
+	return limited
 }
 
 // Reserve takes tokens of the tenant's quota. ok is false when this window has no
 // more; retry is then when the next begins.
 func (s *Spender) Reserve(ctx context.Context, tenant string, tokens unit.Tokens) (r Reservation, retry time.Duration, ok bool) {
-	limit, limited := s.granter.Limited(tenant)
-	if !limited {
-		return Reservation{}, 0, true
-	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Patience)
 	defer cancel()
 	for {
+		q, limited := s.granter.Quota(tenant)
+		if !limited {
+			return Reservation{}, 0, true
+		}
 		now := s.clock.Now()
-		r := Reservation{spender: s, tenant: tenant, window: s.window(now), tokens: tokens}
-		asking, ask, got := s.take(&r, limit)
-		switch {
-		case got:
+		r := Reservation{spender: s, tenant: tenant, tokens: tokens}
+		step, asking := s.take(&r, s.window(now), q)
+		switch step {
+		case taken:
 			return r, 0, true
-		case asking == nil && !ask:
+		case spent:
 			return Reservation{}, s.untilNext(now), false
-		case ask:
-			if err := s.ask(ctx, &r, limit); err != nil {
-				r.Credit = true
-				s.settle(tenant, r.window, -tokens)
-				return r, 0, true
+		case astray:
+			return Reservation{Credit: CreditClock}, 0, true
+		case asks:
+			if err := s.ask(ctx, &r, q.Limit); err != nil && !errors.Is(err, ErrClock) {
+				return r.onCredit(), 0, true
 			}
-		default:
+		case waits:
 			select {
 			case <-asking:
 			case <-ctx.Done():
-				r.Credit = true
-				s.settle(tenant, r.window, -tokens)
-				return r, 0, true
+				return r.onCredit(), 0, true
 			}
 		}
 	}
 }
 
-// take pays out of the purse. Otherwise it says whom to wait for, or that the caller
-// is to ask; neither means that there is no more.
-func (s *Spender) take(r *Reservation, limit unit.Tokens) (asking chan struct{}, ask, got bool) {
+// onCredit is r where no grant came in time: its tokens are owed.
+func (r Reservation) onCredit() Reservation {
+	r.Credit = CreditLedger
+	r.spender.settle(r.tenant, r.window, -r.tokens)
+	return r
+}
+
+// step is what follows a look into the purse.
+type step uint8
+
+const (
+	taken  step = iota // the request is paid
+	spent              // there is no more
+	astray             // the clocks do not agree
+	asks               // the caller is to ask the ledger
+	waits              // somebody does
+)
+
+// take pays out of the purse of the window that is the present one by our clock, or by
+// the ledger, and notes it in r.
+func (s *Spender) take(r *Reservation, own uint64, q Quota) (_ step, asking chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if q.Window > own+1 {
+		return astray, nil
+	}
+	r.window = max(own, q.Window)
+	if p := s.purse[r.tenant]; p != nil && p.window == own+1 {
+		r.window = p.window // clocks that are set back do not bring a window back
+	}
 	p := s.open(r.tenant, r.window)
 	switch {
 	case p.left >= r.tokens || p.left > 0 && p.empty:
 		// The last tokens pay for a request that is larger: what it takes beyond them
 		// is what the window gives too much, once for each gateway.
 		p.left -= r.tokens
-		return nil, false, true
-	case p.empty || limit <= 0:
-		return nil, false, false
+		return taken, nil
+	case p.off:
+		return astray, nil
+	case p.empty || q.Limit <= 0:
+		return spent, nil
 	case p.asking != nil:
-		return p.asking, false, false
+		return waits, p.asking
 	default:
 		p.asking = make(chan struct{})
-		return nil, true, false
+		return asks, nil
 	}
 }
 
@@ -137,37 +189,28 @@ func (s *Spender) take(r *Reservation, limit unit.Tokens) (asking chan struct{},
 // debts included, so that it takes one entry of the log.
 func (s *Spender) ask(ctx context.Context, r *Reservation, limit unit.Tokens) error {
 	s.mu.Lock()
-	lacks := r.tokens - s.open(r.tenant, r.window).left
+	p := s.purse[r.tenant] // stays while it is marked
+	lacks := r.tokens - p.left
 	s.mu.Unlock()
 	want := max(lacks, unit.Tokens(float64(limit)*s.cfg.Share), 1)
 	granted, err := s.granter.Grant(ctx, r.tenant, r.window, want)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.open(r.tenant, max(r.window, s.windowOf(r.tenant)))
-	if p.asking != nil {
-		close(p.asking)
-		p.asking = nil
-	}
-	if err != nil {
+	close(p.asking)
+	p.asking = nil
+	if p.window != r.window {
 		return err
 	}
-	if p.window == r.window {
+	p.off = errors.Is(err, ErrClock)
+	if err == nil {
 		p.left += granted
 		p.empty = granted < want
 	}
-	return nil
+	return err
 }
 
-// windowOf is the window of the tenant's purse. The lock is held.
-func (s *Spender) windowOf(tenant string) uint64 {
-	if p := s.purse[tenant]; p != nil {
-		return p.window
-	}
-	return 0
-}
-
-// open is the tenant's purse for a window; a new window begins empty. The lock is
-// held.
+// open is the tenant's purse for a window; another window begins empty, with the debts
+// of those before. The lock is held.
 func (s *Spender) open(tenant string, window uint64) *purse {
 	p := s.purse[tenant]
 	if p == nil {
@@ -175,8 +218,9 @@ func (s *Spender) open(tenant string, window uint64) *purse {
 		p = &purse{window: window}
 		s.purse[tenant] = p
 	}
-	if window > p.window {
-		p.window, p.left, p.empty = window, min(p.left, 0), false
+	if window != p.window {
+		left := min(p.left, 0)
+		*p = purse{window: window, left: left, owed: -left, asking: p.asking}
 	}
 	return p
 }
@@ -201,8 +245,8 @@ func (r Reservation) Settle(used unit.Tokens) {
 	}
 }
 
-// settle gives back to the purse, if its window is still the present one; what was
-// used too much counts in the next one too.
+// settle gives back to the purse. Of a window that is over it pays back no more than
+// what is still owed from there; what was used too much counts in the present one.
 func (s *Spender) settle(tenant string, window uint64, back unit.Tokens) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,14 +254,16 @@ func (s *Spender) settle(tenant string, window uint64, back unit.Tokens) {
 	if p == nil {
 		return
 	}
-	if p.window == window || back < 0 {
-		p.left += back
+	if p.window != window {
+		back = min(back, p.owed)
+		p.owed -= back
 	}
+	p.left += back
 }
 
 // Left is what this gateway holds of the tenant's quota now.
 func (s *Spender) Left(tenant string) (tokens unit.Tokens, limited bool) {
-	if _, limited = s.granter.Limited(tenant); !limited {
+	if !s.Limits(tenant) {
 		return 0, false
 	}
 	s.mu.Lock()

@@ -1,12 +1,8 @@
 package admit
 
 import (
-	"context"
-	"errors"
 	"math"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -172,127 +168,6 @@ func TestWhoseTurn(t *testing.T) {
 		}
 		if line.Len() != 0 {
 			t.Errorf("%d left", line.Len())
-		}
-	})
-}
-
-// ledger is a Granter of one tenant.
-type ledger struct {
-	limit unit.Tokens
-	mu    sync.Mutex
-	given map[uint64]unit.Tokens
-	calls atomic.Int32
-	down  atomic.Bool
-}
-
-func (l *ledger) Limited(tenant string) (unit.Tokens, bool) { return l.limit, tenant == "limited" }
-
-func (l *ledger) Grant(ctx context.Context, _ string, window uint64, tokens unit.Tokens) (unit.Tokens, error) {
-	l.calls.Add(1)
-	if l.down.Load() {
-		<-ctx.Done()
-		return 0, errors.New("no leader")
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	granted := min(tokens, l.limit-l.given[window])
-	l.given[window] += granted
-	return granted, nil
-}
-
-func TestSpender(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(time.Minute - time.Duration(time.Now().UnixNano())%time.Minute) // a window begins
-		l := &ledger{limit: 1000, given: map[uint64]unit.Tokens{}}
-		s := NewSpender(SpenderConfig{Share: .1}, l, clock.Real{})
-		if _, _, ok := s.Reserve(t.Context(), "free", 1e9); !ok || l.calls.Load() != 0 {
-			t.Error("a tenant without a quota is limited")
-		}
-		first, _, ok := s.Reserve(t.Context(), "limited", 600)
-		if !ok {
-			t.Fatal("refused")
-		}
-		if _, _, ok := s.Reserve(t.Context(), "limited", 300); !ok {
-			t.Fatal("refused")
-		}
-		first.Settle(500) // 100 come back
-		if left, limited := s.Left("limited"); left != 100 || !limited {
-			t.Errorf("%d left", left)
-		}
-		if _, _, ok := s.Reserve(t.Context(), "limited", 200); !ok { // 100 here, 100 at the ledger
-			t.Error("refused, with 200 left")
-		}
-		time.Sleep(15 * time.Second)
-		if _, retry, ok := s.Reserve(t.Context(), "limited", 1); ok || retry != 45*time.Second {
-			t.Errorf("let in over the quota; retry after %v", retry)
-		}
-		time.Sleep(45 * time.Second)
-		if _, _, ok := s.Reserve(t.Context(), "limited", 1); !ok {
-			t.Error("the next window refuses")
-		}
-	})
-}
-
-// Outputs that were longer than expected leave a debt, which one grant pays.
-func TestSpenderPaysADebtAtOnce(t *testing.T) {
-	l := &ledger{limit: 100_000, given: map[uint64]unit.Tokens{}}
-	s := NewSpender(SpenderConfig{}, l, clock.NewVirtual(time.Unix(0, 0)))
-	first, _, _ := s.Reserve(t.Context(), "limited", 1000)
-	first.Settle(60_000)
-	if _, _, ok := s.Reserve(t.Context(), "limited", 100); !ok || l.calls.Load() != 2 {
-		t.Errorf("let in: %v, after %d grants", ok, l.calls.Load())
-	}
-}
-
-// However many come at once, a window gives away its limit and, for each gateway, at
-// most one request's more.
-func TestSpendersShareALimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := &ledger{limit: 10_000, given: map[uint64]unit.Tokens{}}
-		var spent atomic.Int64
-		var wg sync.WaitGroup
-		for range 4 {
-			s := NewSpender(SpenderConfig{}, l, clock.Real{})
-			for range 200 {
-				wg.Go(func() {
-					if _, _, ok := s.Reserve(t.Context(), "limited", 100); ok {
-						spent.Add(100)
-					}
-				})
-			}
-		}
-		wg.Wait()
-		if got := spent.Load(); got < 9_600 || got > 10_400 {
-			t.Errorf("%d of 10,000 tokens were spent", got)
-		}
-	})
-}
-
-func TestSpenderGivesCreditWithoutALedger(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := &ledger{limit: 1000, given: map[uint64]unit.Tokens{}}
-		l.down.Store(true)
-		s := NewSpender(SpenderConfig{}, l, clock.Real{})
-		began := time.Now()
-		var wg sync.WaitGroup
-		for range 5 {
-			wg.Go(func() {
-				r, _, ok := s.Reserve(t.Context(), "limited", 10)
-				if !ok || !r.Credit {
-					t.Errorf("got %+v, %v", r, ok)
-				}
-			})
-		}
-		wg.Wait()
-		if took := time.Since(began); took > 250*time.Millisecond {
-			t.Errorf("it took %v", took)
-		}
-		l.down.Store(false)
-		if _, _, ok := s.Reserve(t.Context(), "limited", 10); !ok {
-			t.Error("refused")
-		}
-		if left, _ := s.Left("limited"); left > 0 && math.Signbit(float64(left)) {
-			t.Errorf("%d left", left)
 		}
 	})
 }

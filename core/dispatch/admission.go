@@ -25,7 +25,7 @@ type standing struct {
 }
 
 // admit asks the tenant's quota and the admission policy whether the request may
-// begin, and how urgent it is. Where there is neither a policy nor a tenant it costs
+// begin, and how urgent it is. Where there is neither a policy nor a quota it costs
 // nothing.
 func (l *Life) admit(ctx context.Context) error {
 	policy := l.d.deps.Admission
@@ -34,29 +34,37 @@ func (l *Life) admit(ctx context.Context) error {
 		l.standing.priority = admit.Open{}.Admit(&admit.Ask{Class: l.req.Class}).Priority
 		policy = nil
 	}
-	if policy == nil && l.req.Tenant == "" {
-		return nil
+	output := l.expects()
+	if policy == nil {
+		return l.charge(ctx, output)
 	}
 	l.identify(ctx)
 	l.standing.visit = l.d.tenants.Visit(l.tenant())
-	output := l.model.outputs.expected(l.req.MaxTokens)
-	if policy != nil {
-		ask := l.ask(model, output)
-		v := policy.Admit(&ask)
-		l.count(policy, v)
-		switch v.Action {
-		case admit.Reject:
-			return rejected(v)
-		case admit.Degrade:
+	ask := l.ask(model, output)
+	v := policy.Admit(&ask)
+	l.count(policy, v)
+	switch v.Action {
+	case admit.Reject:
+		return rejected(v)
+	case admit.Degrade:
+		if !l.req.Whole { // else there is no output, and engines may not know the field
 			l.req.Shorten(l.d.cfg.Degraded)
 			output = min(output, l.d.cfg.Degraded)
-		case admit.Queue:
-			l.standing.queues = true
-		case admit.Serve:
 		}
-		l.standing.priority = v.Priority
+	case admit.Queue:
+		l.standing.queues = true
+	case admit.Serve:
 	}
-	return l.charge(ctx, l.identity.tokens+output)
+	l.standing.priority = v.Priority
+	return l.charge(ctx, output)
+}
+
+// lineUp gives a request that is to wait the visit that its place in the line depends
+// on, where admission asked for none.
+func (l *Life) lineUp() {
+	if l.standing.visit == nil && l.req.Tenant != "" {
+		l.standing.visit = l.d.tenants.Visit(l.tenant())
+	}
 }
 
 // idle reports whether a policy has nothing to say of a model.
@@ -68,11 +76,14 @@ func idle(p admit.Policy, model uint64) bool {
 	return ok && i.Idle(model)
 }
 
-// charge reserves tokens of the tenant's quota, if it has one.
-func (l *Life) charge(ctx context.Context, tokens unit.Tokens) error {
-	if l.d.deps.Quota == nil || l.req.Tenant == "" {
+// charge reserves the prompt and the expected output of the tenant's quota, if it has
+// one.
+func (l *Life) charge(ctx context.Context, output unit.Tokens) error {
+	if q := l.d.deps.Quota; q == nil || l.req.Tenant == "" || !q.Limits(l.req.Tenant) {
 		return nil
 	}
+	l.identify(ctx)
+	tokens := l.identity.tokens + output
 	r, retry, ok := l.d.deps.Quota.Reserve(ctx, l.req.Tenant, tokens)
 	if !ok {
 		l.d.deps.Registry.Counter(measure.Admissions, "reject", "tenant_quota").Inc()
@@ -81,8 +92,8 @@ func (l *Life) charge(ctx context.Context, tokens unit.Tokens) error {
 			Cause: fmt.Errorf("quota: %d tokens were asked for", tokens),
 		}
 	}
-	if r.Credit {
-		l.d.deps.Registry.Counter(measure.Admissions, "credit", "tenant_quota").Inc()
+	if r.Credit != "" {
+		l.d.deps.Registry.Counter(measure.Admissions, "credit", r.Credit).Inc()
 	}
 	l.standing.quota = r
 	return nil
@@ -114,7 +125,7 @@ func (l *Life) count(policy admit.Policy, v admit.Verdict) {
 }
 
 // depart gives back what admission holds of the request, and counts what it got.
-func (l *Life) depart() {
+func (l *Life) depart(o *Outcome) {
 	s := &l.standing
 	u := l.watch.Usage
 	if s.visit != nil {
@@ -126,10 +137,15 @@ func (l *Life) depart() {
 	switch {
 	case u.Known:
 		s.quota.Settle(u.Prompt + u.Output)
-	case l.placement == nil:
-		s.quota.Settle(0) // it was never sent
 	case l.watch.Tokens > 0:
 		s.quota.Settle(l.identity.tokens + unit.Tokens(l.watch.Tokens))
+	case l.placement == nil:
+		s.quota.Settle(0) // it was never sent
+	case o.Err != nil && o.Err.Kind == errs.Canceled:
+		// An engine may have computed all of it: what leaving early costs is what was
+		// reserved, or it would be free.
+	case o.Err != nil || l.status >= 400:
+		s.quota.Settle(0) // nobody accepted it, an engine refused it, or the answer was lost
 	}
 	l.standing = standing{}
 }
@@ -146,7 +162,7 @@ func (l *Life) ask(model uint64, output unit.Tokens) admit.Ask {
 		WantedFirst: wanted(l.req.Wishes.First), WantedBetween: wanted(l.req.Wishes.Between),
 		Deadline: wanted(l.d.cfg.Deadlines.Total), Waited: millis(elapsed(l.accepted, now)),
 	}
-	if output == 0 {
+	if output == 0 && !l.req.Whole {
 		a.Output = -1
 	}
 	if q := l.d.deps.Quota; q != nil && l.req.Tenant != "" {

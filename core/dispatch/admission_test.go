@@ -2,6 +2,8 @@ package dispatch
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"sync"
@@ -146,7 +148,9 @@ func TestUrgentRequestsComeFirst(t *testing.T) {
 // counted is a ledger without a limit on how it is asked.
 type counted struct{ left unit.Tokens }
 
-func (c *counted) Limited(tenant string) (unit.Tokens, bool) { return 1000, tenant == "limited" }
+func (c *counted) Quota(tenant string) (admit.Quota, bool) {
+	return admit.Quota{Limit: 1000}, tenant == "limited"
+}
 
 func (c *counted) Grant(_ context.Context, _ string, _ uint64, n unit.Tokens) (unit.Tokens, error) {
 	granted := min(n, c.left)
@@ -176,6 +180,124 @@ func TestQuotas(t *testing.T) {
 		}
 		if o := y.serveAs(t.Context(), "free", admit.Standard); o.Name != "ok" {
 			t.Errorf("a tenant without a quota: %v", o.Err)
+		}
+		y.balanced()
+	})
+}
+
+// reserving is a yard whose tenant "limited" has a large quota, of which all that is
+// granted is there at once.
+func reserving(t *testing.T) (y *yard, left func() unit.Tokens) {
+	y = newYard(t, Config{}, fleet.Worker{ID: "w"})
+	y.d.deps.Quota = admit.NewSpender(admit.SpenderConfig{Share: 1}, &counted{left: 1000}, clock.NewVirtual(time.Unix(0, 0)))
+	r, _, _ := y.d.deps.Quota.Reserve(t.Context(), "limited", 1)
+	r.Settle(0)
+	return y, func() unit.Tokens { n, _ := y.d.deps.Quota.Left("limited"); return n }
+}
+
+// A request that gave the tenant nothing takes nothing of its quota.
+func TestQuotaOfRequestsThatCameToNothing(t *testing.T) {
+	const body = `{"model":"m","prompt":"hello","stream":true,"max_tokens":300}`
+	for _, tt := range []struct {
+		name   string
+		script script
+		want   unit.Tokens // taken; 0 is nothing
+	}{
+		{"refused by the engine", script{status: 400, plain: true, body: []part{{text: `{"error":{"message":"no"}}`}}}, 0},
+		{"busy everywhere", script{status: 503, plain: true}, 0},
+		{"accepted by nobody", script{err: errors.New("connection refused")}, 0},
+		{"an error of the engine", script{status: 500, plain: true}, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			y, left := reserving(t)
+			y.play = func(fleet.WorkerID, *engine.Call) script { return tt.script }
+			before := left()
+			o := y.told(t, &Request{ID: "r", Path: "/p", Tenant: "limited"}, body)
+			if o.Name == "ok" {
+				t.Fatal("it was served")
+			}
+			if took := before - left(); took != tt.want {
+				t.Errorf("%s: %d tokens were taken, want %d", o.Name, took, tt.want)
+			}
+			y.balanced()
+		})
+	}
+}
+
+// Leaving before the answer is there is not free: an engine may have computed it.
+func TestQuotaOfRequestsThatWereLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		y, left := reserving(t)
+		y.play = func(fleet.WorkerID, *engine.Call) script { return script{hang: true} }
+		before := left()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if o := y.serveAs(ctx, "limited", admit.Standard); o.Name != "canceled" {
+			t.Fatal(o.Name)
+		}
+		if left() >= before {
+			t.Error("nothing was taken")
+		}
+	})
+}
+
+// What a client writes as its limit is not what is expected.
+func TestOutputsAreBounded(t *testing.T) {
+	for _, tt := range []struct{ context, most, want unit.Tokens }{
+		{0, 1 << 30, unseenOutput}, {0, 100, 100}, {2048, 1 << 30, 2048}, {100_000, 1 << 30, 100_000}, {2048, 50, 50}, {2048, 0, -1},
+	} {
+		y := newYard(t, Config{}, fleet.Worker{ID: "w", Capacity: fleet.Capacity{MaxContext: tt.context}})
+		b := &bouncer{verdict: func(*admit.Ask) admit.Verdict { return admit.Verdict{Action: admit.Reject} }}
+		y.d.deps.Admission = b
+		y.told(t, &Request{ID: "r", Path: "/p"}, fmt.Sprintf(`{"model":"m","prompt":"hello","max_tokens":%d}`, tt.most))
+		if got := b.asked[0].Output; got != tt.want {
+			t.Errorf("a context of %d, at most %d: %d expected, want %d", tt.context, tt.most, got, tt.want)
+		}
+	}
+}
+
+// What generates nothing is not told to generate less.
+func TestWholeAnswersAreNotShortened(t *testing.T) {
+	y := newYard(t, Config{}, fleet.Worker{ID: "w"})
+	b := &bouncer{verdict: func(*admit.Ask) admit.Verdict { return admit.Verdict{Action: admit.Degrade} }}
+	y.d.deps.Admission = b
+	var sent string
+	y.play = func(_ fleet.WorkerID, c *engine.Call) script {
+		sent = string(c.Body)
+		return script{status: 200, plain: true, body: []part{{text: `{"data":[]}`}}}
+	}
+	const body = `{"model":"m","input":"hello"}`
+	if o := y.told(t, &Request{ID: "r", Path: "/v1/embeddings", Whole: true}, body); o.Name != "ok" || sent != body || b.asked[0].Output != 0 {
+		t.Errorf("%s: %v; sent %s; %d expected", o.Name, o.Err, sent, b.asked[0].Output)
+	}
+}
+
+// Where nothing is decided by tenants they are not counted, until they wait.
+func TestIdleAdmissionCountsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		y := newYard(t, waits(), fleet.Worker{ID: "w", Capacity: fleet.Capacity{MaxRunning: 1}})
+		y.d.deps.Admission = admit.Open{}
+		y.play = func(fleet.WorkerID, *engine.Call) script {
+			s := good()
+			s.body[1] = part{text: evHi, after: time.Second}
+			return s
+		}
+		y.serveAs(t.Context(), "acme", admit.Standard)
+		service := func() float64 {
+			v := y.d.tenants.Visit((&Life{req: &Request{Tenant: "acme"}}).tenant())
+			defer v.End()
+			return v.Standing().Service
+		}
+		if got := service(); got != 0 {
+			t.Errorf("service %v was counted", got)
+		}
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() { y.serveAs(t.Context(), "acme", admit.Standard) })
+		}
+		wg.Wait()
+		if service() == 0 {
+			t.Error("those who waited were not counted")
 		}
 		y.balanced()
 	})

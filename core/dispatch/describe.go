@@ -28,7 +28,7 @@ func (l *Life) describe(q *route.Query, now time.Time) {
 		q.Session = scramble(l.req.Session^q.Tenant) | 1
 	}
 	q.Class, q.First, q.Between = uint32(l.req.Class), l.req.Wishes.First, l.req.Wishes.Between
-	q.Output, q.Waited = l.model.outputs.expected(l.req.MaxTokens), elapsed(l.accepted, now)
+	q.Output, q.Waited = l.expects(), elapsed(l.accepted, now)
 }
 
 // tenant is a hash of the tenant, 0 without one.
@@ -66,17 +66,33 @@ func (o *outputs) learn(n unit.Tokens) {
 	o.bits.Store(math.Float64bits(mean + fadeOutputs*(float64(n)-mean)))
 }
 
-// expected is the output to expect of a request that asks for at most so many
-// tokens, 0 being no bound. It is 0 while nothing is known.
-func (o *outputs) expected(most unit.Tokens) unit.Tokens {
+// unseenOutput bounds what is expected of a request that allows more, where neither
+// the model's outputs nor its context are known.
+const unseenOutput = 4096
+
+// expects is the output to expect of the request; 0 while nothing is known, and where
+// nothing is generated.
+func (l *Life) expects() unit.Tokens {
+	if l.req.Whole {
+		return 0
+	}
+	return l.model.outputs.expected(l.req.MaxTokens, unit.Tokens(l.model.context.Load()))
+}
+
+// expected is the output to expect of a request that asks for at most so many tokens,
+// of a model with a context of so many; 0 is unknown of both. What a client writes is
+// no expectation by itself: it may be any number.
+func (o *outputs) expected(most, context unit.Tokens) unit.Tokens {
 	mean := unit.Tokens(math.Float64frombits(o.bits.Load()))
 	switch {
 	case most <= 0:
 		return mean
-	case mean == 0:
-		return most
+	case mean > 0:
+		return min(mean, most)
+	case context > 0:
+		return min(most, context)
 	}
-	return min(mean, most)
+	return min(most, unseenOutput)
 }
 
 // Observation is what became of a request that a worker was chosen for, for those

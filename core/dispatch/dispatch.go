@@ -287,7 +287,7 @@ func (l *Life) settle(err error) Outcome {
 		l.observe()
 	}
 	requests.Of(l.route, o.Name).Inc()
-	l.depart()
+	l.depart(&o)
 	if l.d.deps.Observe != nil && l.placement != nil {
 		l.d.deps.Observe(l.observation(&o))
 	}

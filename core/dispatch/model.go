@@ -12,6 +12,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/prefix"
 	"github.com/yardmaster/yardmaster/core/prompt"
 	"github.com/yardmaster/yardmaster/core/route"
+	"github.com/yardmaster/yardmaster/core/unit"
 )
 
 // maxModels bounds the models remembered. Workers name them, so only a broken
@@ -28,7 +29,8 @@ type model struct {
 	name    string
 	ratio   cost.Ratio
 	outputs outputs
-	turn    uint64 // decisions so far; guarded by Dispatcher.deciding
+	turn    uint64       // decisions so far; guarded by Dispatcher.deciding
+	context atomic.Int64 // longest prompt plus output of any worker; 0 is unknown
 	// target is for whom identities are made; of the view last learned.
 	target atomic.Pointer[prompt.Target]
 
@@ -102,7 +104,7 @@ func (d *Dispatcher) learn(view *fleet.View) *known {
 	}
 	for _, name := range names {
 		if m := next.models[name]; m != nil {
-			m.target.Store(targetOf(view, name))
+			m.see(view)
 			continue
 		}
 		if len(next.models) >= maxModels {
@@ -113,11 +115,24 @@ func (d *Dispatcher) learn(view *fleet.View) *known {
 			copied = true
 		}
 		m := d.newModel(name)
-		m.target.Store(targetOf(view, name))
+		m.see(view)
 		next.models[name] = m
 	}
 	d.known.Store(next)
 	return next
+}
+
+// see takes in what a view says of the model's workers. Without any, their context is
+// what it was.
+func (m *model) see(view *fleet.View) {
+	m.target.Store(targetOf(view, m.name))
+	var longest unit.Tokens
+	for _, i := range view.Serving(m.name) {
+		longest = max(longest, view.Workers[i].Capacity.MaxContext)
+	}
+	if longest > 0 {
+		m.context.Store(int64(longest))
+	}
 }
 
 // targetOf is for whom the identities of a model's requests are made: the hash

@@ -98,6 +98,7 @@ func (l *Life) seat(ctx context.Context) (*placed, error) {
 			return p, err
 		}
 	}
+	l.lineUp()
 	spot, err := l.model.line.Join(l.standing.priority, l.standing.visit)
 	if err != nil {
 		return nil, l.turnedAway(err)

@@ -11,12 +11,14 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
 	"github.com/yardmaster/yardmaster/core/admit"
 	"github.com/yardmaster/yardmaster/core/dispatch"
 	"github.com/yardmaster/yardmaster/core/errs"
 	"github.com/yardmaster/yardmaster/core/planner"
+	"github.com/yardmaster/yardmaster/core/quota"
 	"github.com/yardmaster/yardmaster/core/unit"
 	"github.com/yardmaster/yardmaster/raftstore"
 )
@@ -137,7 +139,7 @@ func admission(p Process, c config.Gateway, f Fleet, deps *dispatch.Deps) error 
 		deps.Admission = by.governor().Admission(policy)
 	}
 	if by, ok := f.(budgeted); ok {
-		deps.Quota = admit.NewSpender(admit.SpenderConfig{}, ledger{by.quotas}, p.Clock)
+		deps.Quota = admit.NewSpender(admit.SpenderConfig{Window: quota.WindowSeconds * time.Second}, ledger{by.quotas}, p.Clock)
 	}
 	return nil
 }
@@ -145,13 +147,13 @@ func admission(p Process, c config.Gateway, f Fleet, deps *dispatch.Deps) error 
 // ledger is a cluster's quotas as a gateway spends them.
 type ledger struct{ store func() *raftstore.Store }
 
-// Limited implements admit.Granter.
-func (l ledger) Limited(tenant string) (unit.Tokens, bool) {
+// Quota implements admit.Granter.
+func (l ledger) Quota(tenant string) (admit.Quota, bool) {
 	q, ok := l.store().State().Quota(tenant)
 	if !ok {
-		return 0, false
+		return admit.Quota{}, false
 	}
-	return q.Limit, true
+	return admit.Quota{Limit: q.Limit, Window: q.Window}, true
 }
 
 // Grant implements admit.Granter.
@@ -164,8 +166,10 @@ func (l ledger) Grant(ctx context.Context, tenant string, window uint64, tokens 
 	switch err := res.Err(); {
 	case errors.Is(err, planner.ErrUnknownTenant):
 		return tokens, nil // its quota has just ended
-	case errors.Is(err, planner.ErrStaleWindow), errors.Is(err, planner.ErrFull):
-		return 0, nil // another gateway's clock is ahead: this window gives nothing more
+	case errors.Is(err, planner.ErrStaleWindow), errors.Is(err, planner.ErrClock):
+		return 0, fmt.Errorf("%w: %w", admit.ErrClock, err)
+	case errors.Is(err, planner.ErrFull):
+		return 0, nil // no room for another holder: this window gives it nothing
 	case err != nil:
 		return 0, err
 	}

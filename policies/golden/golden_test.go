@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -71,6 +72,19 @@ func TestFilesThatCannotBe(t *testing.T) {
 	}
 	if _, err := golden.Run(t.Context(), wasm, make([]byte, golden.MostBytes+1)); !errors.Is(err, golden.ErrFile) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// What an architecture would make a number of its own of is refused.
+func TestNumbersThatAreNone(t *testing.T) {
+	wasm := read(t, "../../examples/policies/session-pinning/policy.wasm")
+	file := read(t, "../../examples/policies/session-pinning/golden.json")
+	first := regexp.MustCompile(`"key_low": \[[0-9]+`)
+	for _, number := range []string{"-1", "1e30", "4294967296", "1.5"} {
+		_, err := golden.Run(t.Context(), wasm, first.ReplaceAll(file, []byte(`"key_low": [`+number)))
+		if !errors.Is(err, golden.ErrFile) || !strings.Contains(err.Error(), "whole number") {
+			t.Errorf("%s: %v", number, err)
+		}
 	}
 }
 

@@ -252,6 +252,10 @@ func fill(in *host.Instance, m *abi.Manifest, c *Call) (filled uint64, err error
 			case types[use.Name] == abi.U32 && v == nil:
 				in.U32(i)[row] = abi.UnknownU32
 			case types[use.Name] == abi.U32:
+				// What is no such number would become another one on each architecture.
+				if !(*v >= 0 && *v <= math.MaxUint32) || *v != math.Trunc(*v) {
+					return 0, fmt.Errorf("%w: row %d of the column %q is %v; it is a whole number from 0 to %d", ErrFile, row, use.Name, *v, uint32(math.MaxUint32))
+				}
 				in.U32(i)[row] = uint32(*v)
 			case v == nil:
 				in.F32(i)[row] = float32(math.NaN())

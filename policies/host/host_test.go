@@ -107,6 +107,7 @@ func (p parts) build() []byte {
 	m.Import(abi.ImportModule, "log", "i32 i32 i32 ->")
 	m.Import(abi.ImportModule, "counter_add", "i32 i64 ->")
 	m.Import(abi.ImportModule, "rand_u64", "-> i64")
+	m.Import("wasi_snapshot_preview1", "random_get", "i32 i32 -> i32")
 	if p.growing {
 		m.Memory(2, -1)
 	} else {
@@ -144,6 +145,29 @@ func load(t testing.TB, h *host.Host, wasm []byte, instances int) *host.Policy {
 		}
 	})
 	return p
+}
+
+// The bytes that a guest gets are those of the numbers that it gets.
+func TestRandomBytesAreRandomNumbers(t *testing.T) {
+	h := newHost(t, &services{})
+	bits := func(code string) (got [4]uint32) {
+		p := load(t, h, router(code), 1)
+		in := p.Take()
+		defer p.Put(in)
+		in.Seed(7)
+		values, err := in.Score(4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range got {
+			got[i] = math.Float32bits(values[i])
+		}
+		return got
+	}
+	numbers := bits("i32.const 98304 call 2 i64.store 0 i32.const 98312 call 2 i64.store 0 i32.const 0")
+	if drawn := bits("i32.const 98304 i32.const 16 call 3"); drawn != numbers || drawn == [4]uint32{} {
+		t.Errorf("%x, the numbers are %x", drawn, numbers)
+	}
 }
 
 func TestScoresAreWhatTheGuestComputes(t *testing.T) {

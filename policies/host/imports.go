@@ -246,11 +246,12 @@ func wasiWrite(in *Instance, s []uint64) {
 
 func wasiRandom(in *Instance, s []uint64) {
 	b := in.bytes(s[0], s[1], mostValue)
+	var word uint64
 	for i := range b {
 		if i%8 == 0 {
-			in.random()
+			word = in.random()
 		}
-		b[i] = byte(in.seed >> (i % 8 * 8))
+		b[i] = byte(word >> (i % 8 * 8))
 	}
 	s[0] = wasiResult(b != nil)
 }

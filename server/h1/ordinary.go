@@ -74,11 +74,22 @@ var goOn = []byte("HTTP/1.1 100 Continue\r\n\r\n")
 func (b continuing) Read(p []byte) (int, error) {
 	if b.a.asks && !b.a.begun {
 		b.a.asks = false
-		if _, err := b.a.w.c.raw.Write(goOn); err != nil {
+		if err := b.a.w.goOn(); err != nil {
 			return 0, err
 		}
 	}
 	return b.a.body.Read(p)
+}
+
+// goOn asks a client to send the body. One that does not take these few bytes has
+// as long as one that is refused, where the handler has set no bound of its own.
+func (w *response) goOn() error {
+	if !w.bounded {
+		_ = w.c.raw.SetWriteDeadline(time.Now().Add(lingerTime))
+		defer func() { _ = w.c.raw.SetWriteDeadline(noDeadline) }()
+	}
+	_, err := w.c.raw.Write(goOn)
+	return err
 }
 
 // Close has nothing to do, see body.

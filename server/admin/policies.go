@@ -16,7 +16,8 @@ import (
 )
 
 // Policies is the life of policies as operators see and change it, from any node of
-// the cluster. Errors are those of [Cluster], of package rollout and [ErrUnfit].
+// the cluster. Errors are those of [Cluster], of package rollout, [ErrUnfit] and
+// [ErrBusy].
 type Policies interface {
 	// Table is what the cluster has agreed on, as this node knows it.
 	Table() *rollout.Table
@@ -40,6 +41,10 @@ type Policies interface {
 // ErrUnfit means that an upload may not run; the report says why. Code unfit,
 // status 422.
 var ErrUnfit = errors.New("policy refused")
+
+// ErrBusy means that the node could not try an upload just now, for no fault of the
+// upload's. Code busy, status 503, with Retry-After.
+var ErrBusy = errors.New("the policy could not be tried just now")
 
 // PoliciesHere is how far a node is.
 type PoliciesHere struct {

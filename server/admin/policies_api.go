@@ -203,6 +203,9 @@ func (a *policiesAPI) change(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, a.policies.Here().of(bindingOf(t, &b)))
 }
 
+// busyRetry is after how many seconds a push is worth another try.
+const busyRetry = "5"
+
 // failPolicy tells an error of policies, or of the cluster.
 func failPolicy(w http.ResponseWriter, err error) {
 	for _, known := range []struct {
@@ -212,6 +215,7 @@ func failPolicy(w http.ResponseWriter, err error) {
 	}{
 		{ErrUncertain, http.StatusBadGateway, "uncertain"},
 		{ErrUnfit, http.StatusUnprocessableEntity, "unfit"},
+		{ErrBusy, http.StatusServiceUnavailable, "busy"},
 		{rollout.ErrUnknown, http.StatusNotFound, "not_found"},
 		{rollout.ErrInvalid, http.StatusBadRequest, "invalid"},
 		{rollout.ErrExists, http.StatusConflict, "exists"},
@@ -223,6 +227,9 @@ func failPolicy(w http.ResponseWriter, err error) {
 		{rollout.ErrFull, http.StatusInsufficientStorage, "full"},
 	} {
 		if errors.Is(err, known.err) {
+			if errors.Is(err, ErrBusy) {
+				w.Header().Set("Retry-After", busyRetry)
+			}
 			fail(w, known.status, known.code, err.Error())
 			return
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	stdjson "encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -175,6 +176,15 @@ func TestPoliciesAreRefusedWhole(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/admin/policies", strings.NewReader("a@1"))
 	w := httptest.NewRecorder()
 	Handler(Parts{Policies: f}).ServeHTTP(w, r)
+	f.err = fmt.Errorf("asked: %w", ErrBusy)
+	busy := r.Clone(t.Context())
+	busy.Header.Set(Intent, "1")
+	busy.Body = io.NopCloser(strings.NewReader("a@1"))
+	again := httptest.NewRecorder()
+	Handler(Parts{Policies: f}).ServeHTTP(again, busy)
+	if again.Code != 503 || again.Header().Get("Retry-After") != "5" || !strings.Contains(again.Body.String(), `"busy"`) {
+		t.Errorf("busy: %d %v %s", again.Code, again.Header(), again.Body)
+	}
 	var fault Fault
 	if err := json.Unmarshal(w.Body.Bytes(), &fault); err != nil || w.Code != 403 || fault.Error.Code != "no_intent" {
 		t.Errorf("without intent: %d %s %v", w.Code, w.Body, err)

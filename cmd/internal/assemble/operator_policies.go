@@ -52,12 +52,16 @@ func (o policyOperator) Push(ctx context.Context, wasm, signature []byte) (rollo
 	if errors.Is(err, vet.ErrRefused) {
 		return rollout.Version{}, text, fmt.Errorf("%w %s", admin.ErrUnfit, Plain(strings.TrimPrefix(err.Error(), vet.ErrRefused.Error()+" ")))
 	}
+	if errors.Is(err, vet.ErrChild) {
+		return rollout.Version{}, text, &told{err, admin.ErrBusy}
+	}
 	if err != nil {
 		return rollout.Version{}, text, err
 	}
 	v := rollout.Version{
 		Policy: report.Name, Release: report.Version, Kind: rollout.Kind(report.Kind), Digest: rollout.DigestOf(wasm),
 		Size: int64(len(wasm)), Signer: report.Signer, Report: short(&report), Created: o.clock.Now().UnixMilli(),
+		FailClosed: report.Manifest != nil && report.Manifest.Fail == "closed",
 	}
 	// A try on this node's table has the better sentence, and spares the others the
 	// bytes of what could not be put.

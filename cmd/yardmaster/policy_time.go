@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -25,7 +26,10 @@ back. Beside it the binary's own policies of that kind decide the same situation
   ROWS      candidates of a router, pools of an autoscaler, outcomes of an observer
   FUEL      units that a decision used, against the budget in the manifest; a call that
             comes near it may have no answer on a larger fleet
-  the rest  medians in microseconds`,
+  the rest  medians in microseconds
+
+Where the policy has no answer its column says why in place of a time, and bench ends
+with status 1: "fuel" in the manifest may be raised, up to the kind's bound.`,
 		Example: `  yardmaster policy bench policy.wasm
   yardmaster policy bench policy.wasm --rows 64,512 -o json
   yardmaster policy bench policy.wasm --param hit_weight=2`,
@@ -77,10 +81,7 @@ func (a *app) printTimes(t *policy.Times, out *output) error {
 	var rows [][]string
 	for _, n := range t.Counts {
 		key := strconv.Itoa(n)
-		row := []string{
-			key, micros(t.US, key), strconv.FormatInt(t.FuelP50[key], 10), strconv.FormatInt(t.FuelP99[key], 10),
-			percent(float64(t.FuelP99[key]*1000/max(t.Budget, 1)) / 1000),
-		}
+		row := append([]string{key}, guestTimes(t, key)...)
 		for _, name := range names {
 			row = append(row, micros(t.Native[name], key))
 		}
@@ -89,8 +90,31 @@ func (a *app) printTimes(t *policy.Times, out *output) error {
 	if err := out.print(a.out, t, heading, rows); err != nil {
 		return err
 	}
-	for _, why := range slices.Sorted(maps.Keys(t.Faults)) {
-		fmt.Fprintf(a.err, "yardmaster: warning: the fallback made %d of %d decisions: %s\n", t.Faults[why], t.Decisions, why)
+	missed := uint64(0)
+	for _, n := range t.Faults {
+		missed += n
 	}
-	return nil
+	if missed == 0 {
+		return nil
+	}
+	return &codedError{exitRuntime, fmt.Errorf("the policy had no answer to %d of %d decisions (%s): a fallback would make them",
+		missed, t.Decisions, strings.Join(slices.Sorted(maps.Keys(t.Faults)), ", "))}
+}
+
+// guestTimes is a row's time and fuel. Where the guest has no answer the time is the
+// fallback's, and none is shown.
+func guestTimes(t *policy.Times, key string) []string {
+	missed, missing := t.Unanswered[key]
+	why := "no answer: " + strings.Join(missed.Why, ", ")
+	if missed.Share >= 1 {
+		return []string{why, "-", "-", "-"}
+	}
+	took := micros(t.US, key)
+	if missing {
+		took = fmt.Sprintf("%s to %s", why, percent(missed.Share))
+	}
+	return []string{
+		took, strconv.FormatInt(t.FuelP50[key], 10), strconv.FormatInt(t.FuelP99[key], 10),
+		percent(float64(t.FuelP99[key]*1000/max(t.Budget, 1)) / 1000),
+	}
 }

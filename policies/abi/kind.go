@@ -51,6 +51,9 @@ var budgets = map[Kind]budget{
 	Observer:   {5_000_000, 20_000_000},
 }
 
+// MostFuel is the most that a policy of a kind may ask for a call.
+func MostFuel(k Kind) int64 { return budgets[k].most }
+
 // The pages of 64 KiB that a guest gets, unless its manifest asks for fewer or more.
 const (
 	StandardPages = 64

@@ -198,10 +198,13 @@ func (in *Instance) run(f api.Function, name string) error {
 		return nil
 	}
 	in.failed = true
-	if int64(in.fuel.Get()) < 0 {
-		return fmt.Errorf("%w: %s used all %d units", ErrFuel, name, in.budget)
+	if int64(in.fuel.Get()) >= 0 {
+		return fmt.Errorf("%w: %s: %w", ErrTrap, name, err)
 	}
-	return fmt.Errorf("%w: %w", ErrTrap, err)
+	if most := abi.MostFuel(in.policy.manifest.Kind); name == in.policy.export && in.budget < most {
+		return fmt.Errorf("%w: %s used all %d units; \"fuel\" in the manifest may ask for up to %d", ErrFuel, name, in.budget, most)
+	}
+	return fmt.Errorf("%w: %s used all %d units", ErrFuel, name, in.budget)
 }
 
 // Rows is how many rows the columns have room for.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,16 @@ type Times struct {
 	// Faults is how many decisions of all those made a fallback had to make, by reason.
 	Faults    map[string]uint64 `json:"faults,omitempty"`
 	Decisions uint64            `json:"decisions"`
+	// Unanswered is what the guest had no answer for, by number of rows. A time is the
+	// guest's own only where there is nothing here.
+	Unanswered map[string]Unanswered `json:"unanswered,omitempty"`
+}
+
+// Unanswered is a part of the decisions of one size, and why they had no answer: the
+// faults, the most frequent first.
+type Unanswered struct {
+	Share float64  `json:"share"`
+	Why   []string `json:"why"`
 }
 
 // situations is how many made-up situations there are of each size, in turn: fuel and
@@ -87,9 +98,11 @@ func Measure(ctx context.Context, o TimesOptions) (t *Times, err error) {
 			continue // the fallback decides there
 		}
 		t.Counts = append(t.Counts, n)
+		before := b.counts()
 		if err := t.measure(ctx, &o, n, p, b); err != nil {
 			return nil, err
 		}
+		t.miss(keyOf(n), before, b.counts())
 	}
 	if len(t.Counts) == 0 {
 		return nil, fmt.Errorf("%w: %d", ErrRoom, t.Room)
@@ -216,6 +229,30 @@ func (t *Times) tally(c host.Counts) {
 			t.Decisions += n
 		}
 	}
+}
+
+// miss notes what one size had no answers for.
+func (t *Times) miss(key string, before, after host.Counts) {
+	var why []host.Fault
+	times := func(f host.Fault) uint64 { return after.Faults[f] - before.Faults[f] }
+	missed := uint64(0)
+	for _, f := range host.Faults() {
+		if n := times(f); n > 0 {
+			why, missed = append(why, f), missed+n
+		}
+	}
+	if missed == 0 {
+		return
+	}
+	slices.SortStableFunc(why, func(a, b host.Fault) int { return cmp.Compare(times(b), times(a)) })
+	out := Unanswered{Share: round(float64(missed) / float64(missed+after.Answered-before.Answered))}
+	for _, f := range why {
+		out.Why = append(out.Why, f.String())
+	}
+	if t.Unanswered == nil {
+		t.Unanswered = map[string]Unanswered{}
+	}
+	t.Unanswered[key] = out
 }
 
 // fallbackFor is the router that answers where a guest has no answer.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/yardmaster/yardmaster/policies/abi/abitest"
@@ -36,7 +37,7 @@ func TestMeasure(t *testing.T) {
 // Faults are told and are no error: the fallback decides.
 func TestMeasureFaults(t *testing.T) {
 	r, err := Measure(t.Context(), TimesOptions{Module: abitest.Policy{Code: "unreachable"}.Build(), Counts: []int{16}, Rounds: 1})
-	if err != nil || r.Faults["trap"] == 0 {
+	if missed := r.Unanswered["16"]; err != nil || r.Faults["trap"] == 0 || missed.Share != 1 || !slices.Contains(missed.Why, "trap") {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if _, err := Measure(t.Context(), TimesOptions{Module: scorer, Counts: []int{60_000}, Rounds: 1}); !errors.Is(err, ErrRoom) {

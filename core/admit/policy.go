@@ -80,6 +80,11 @@ type Verdict struct {
 	Unavailable bool
 	RetryAfter  time.Duration // of a refusal
 	Reason      string        // of a refusal, a word
+	// By whom, where the policy that was asked has left it to another one: its name,
+	// with its version if it has one, and under which entry of the log it is bound.
+	Policy, Digest string
+	Index          uint64
+	Canary         bool
 }
 
 // priority is a class's place in the queue.

@@ -13,6 +13,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/errs"
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/core/route"
 	"github.com/yardmaster/yardmaster/core/unit"
 )
 
@@ -41,10 +42,11 @@ func (l *Life) admit(ctx context.Context) error {
 	l.identify(ctx)
 	l.standing.visit = l.d.tenants.Visit(l.tenant())
 	ask := l.ask(model, output)
-	v := policy.Admit(&ask)
-	l.count(policy, v)
+	v := judged(policy, policy.Admit(&ask))
+	l.count(v)
 	switch v.Action {
 	case admit.Reject:
+		l.refuse(v.Reason, route.Mandate{Policy: v.Policy, Digest: v.Digest, Index: v.Index, Canary: v.Canary})
 		return rejected(v)
 	case admit.Degrade:
 		if !l.req.Whole { // else there is no output, and engines may not know the field
@@ -86,14 +88,15 @@ func (l *Life) charge(ctx context.Context, output unit.Tokens) error {
 	tokens := l.identity.tokens + output
 	r, retry, ok := l.d.deps.Quota.Reserve(ctx, l.req.Tenant, tokens)
 	if !ok {
-		l.d.deps.Registry.Counter(measure.Admissions, "reject", "tenant_quota").Inc()
+		l.d.deps.Registry.Counter(measure.Admissions, "reject", "tenant_quota", ownQuota).Inc()
+		l.refuse("tenant_quota", route.Mandate{Policy: ownQuota})
 		return &errs.Error{
 			Kind: errs.Saturated, Client: "the tenant's quota of tokens is used up for now", Code: "tenant_quota", RetryAfter: retry, NoRetry: retry > time.Minute,
 			Cause: fmt.Errorf("quota: %d tokens were asked for", tokens),
 		}
 	}
 	if r.Credit != "" {
-		l.d.deps.Registry.Counter(measure.Admissions, "credit", r.Credit).Inc()
+		l.d.deps.Registry.Counter(measure.Admissions, "credit", r.Credit, ownQuota).Inc()
 	}
 	l.standing.quota = r
 	return nil
@@ -101,11 +104,7 @@ func (l *Life) charge(ctx context.Context, output unit.Tokens) error {
 
 // rejected is a refusal as the client reads it.
 func rejected(v admit.Verdict) error {
-	reason := v.Reason
-	if reason == "" {
-		reason = "admission"
-	}
-	e := &errs.Error{Kind: errs.Saturated, Client: "the request was not admitted; try again later", Code: reason, RetryAfter: v.RetryAfter, Cause: fmt.Errorf("admission: %s", reason)}
+	e := &errs.Error{Kind: errs.Saturated, Client: "the request was not admitted; try again later", Code: v.Reason, RetryAfter: v.RetryAfter, Cause: fmt.Errorf("admission by %s: %s", v.Policy, v.Reason)}
 	if v.Unavailable {
 		e.Kind, e.Client = errs.NoCapacity, "there is no capacity for the request now"
 	}
@@ -113,15 +112,10 @@ func rejected(v admit.Verdict) error {
 }
 
 // count counts a verdict that is more than to serve.
-func (l *Life) count(policy admit.Policy, v admit.Verdict) {
-	if v.Action == admit.Serve {
-		return
+func (l *Life) count(v admit.Verdict) {
+	if v.Action != admit.Serve {
+		l.d.deps.Registry.Counter(measure.Admissions, [...]string{"serve", "queue", "reject", "degrade"}[v.Action], v.Reason, v.Policy).Inc()
 	}
-	reason := v.Reason
-	if reason == "" {
-		reason = policy.Name()
-	}
-	l.d.deps.Registry.Counter(measure.Admissions, [...]string{"serve", "queue", "reject", "degrade"}[v.Action], reason).Inc()
 }
 
 // depart gives back what admission holds of the request, and counts what it got.

@@ -134,7 +134,8 @@ type Life struct {
 	remembered uint64
 	standing   standing
 	placement  *Placement
-	placements int // so far
+	refused    *Placement // by admission; nil where it was not
+	placements int        // so far
 	basis      basis
 	path       route.Path
 	refusal    *refusal
@@ -261,6 +262,9 @@ func (l *Life) settle(err error) Outcome {
 	if !l.firstAt.IsZero() {
 		o.TTFT = l.firstAt.Sub(l.accepted)
 	}
+	if o.Placement == nil {
+		o.Placement = l.refused
+	}
 	switch {
 	case err != nil:
 		o.Err = errs.As(err)
@@ -287,6 +291,7 @@ func (l *Life) settle(err error) Outcome {
 		l.observe()
 	}
 	requests.Of(l.route, o.Name).Inc()
+	l.account(&o)
 	l.depart(&o)
 	if l.d.deps.Observe != nil && l.placement != nil {
 		l.d.deps.Observe(l.observation(&o))

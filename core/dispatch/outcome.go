@@ -138,8 +138,10 @@ type Outcome struct {
 	// Err is what the client still has to be told: as the answer when nothing
 	// has begun, else as the stream's last event before its connection is cut.
 	// It is nil when the answer is complete, an engine's own error included.
-	Err       *errs.Error
-	Placement *Placement // nil when no worker was chosen
+	Err *errs.Error
+	// Placement is nil when no worker was chosen, unless admission refused the request:
+	// then its path is PathRefused.
+	Placement *Placement
 	Usage     edge.Usage
 	// TTFT is from acceptance to the first token of a stream; 0 without one.
 	TTFT     time.Duration

@@ -54,8 +54,15 @@ var (
 	// RetriesRefused counts failovers that the retry budget did not allow.
 	RetriesRefused = Desc{Name: "yardmaster_retries_refused_total", Type: CounterType, Help: "Failovers that the retry budget did not allow."}
 	// Admissions counts requests that admission did not simply serve: action is queue,
-	// reject, degrade, or credit where a quota's ledger could not be reached.
-	Admissions = Desc{Name: "yardmaster_admissions_total", Type: CounterType, Labels: []string{"action", "reason"}, MaxSeries: named, Help: "Requests that admission queued, rejected, shortened, or let in on credit, by reason."}
+	// reject, degrade, or credit where a quota's ledger could not be reached. policy is
+	// whose verdict it was, name@version where it was uploaded; quota is no policy.
+	Admissions = Desc{Name: "yardmaster_admissions_total", Type: CounterType, Labels: []string{"action", "reason", "policy"}, MaxSeries: named, Help: "Requests that admission queued, rejected, shortened, or let in on credit, by reason and by the policy that said so."}
+	// TenantRequests counts the finished requests of tenants by fate: admitted, or
+	// refused by admission, a quota or a full queue.
+	TenantRequests = Desc{Name: "yardmaster_tenant_requests_total", Type: CounterType, Labels: []string{"tenant", "fate"}, MaxSeries: named, Help: "Finished requests of tenants: admitted, or refused by admission, a quota or a full queue."}
+	// TenantTokens counts their tokens: prompt and output of those that were served, as
+	// the engines' usage says, and refused, the estimated prompts of the others.
+	TenantTokens = Desc{Name: "yardmaster_tenant_tokens_total", Type: CounterType, Labels: []string{"tenant", "kind"}, MaxSeries: named, Help: "Tokens of tenants: prompt and output from the engines' usage, and refused, the estimated prompts of requests that were refused."}
 	// Ejections counts workers left out, by reason: connect, stale_epoch,
 	// no_progress.
 	Ejections = Desc{Name: "yardmaster_worker_ejections_total", Type: CounterType, Labels: []string{"worker", "reason"}, MaxSeries: named, Help: "Workers taken out of routing by this gateway."}
@@ -245,6 +252,11 @@ var (
 	// PolicyDecisions counts decisions made under a policy's name by stage: active,
 	// canary.
 	PolicyDecisions = Desc{Name: "yardmaster_policy_decisions_total", Type: CounterType, Labels: []string{"kind", "policy", "stage"}, MaxSeries: named, Help: "Decisions by policy and version, and by the stage in which it decided: active or canary."}
+	// PolicyRequests counts finished requests by the policy that placed them, the stage
+	// in which it did, and the outcome as in Requests.
+	PolicyRequests = Desc{Name: "yardmaster_policy_requests_total", Type: CounterType, Labels: []string{"policy", "stage", "outcome"}, MaxSeries: named, Help: "Finished requests by the router that placed them, its stage (active or canary) and the outcome, to compare a canary with what is active."}
+	// PolicyFirst is TTFT by the policy that placed the request, and its stage.
+	PolicyFirst = Desc{Name: "yardmaster_policy_time_to_first_token_seconds", Type: HistogramType, Labels: []string{"policy", "stage"}, Buckets: secondsCoarse, Help: "From accepting a request to its first token, by the router that placed it and its stage (active or canary)."}
 	// PolicyFaults counts calls without an answer by fault: busy, fuel, trap, refused,
 	// rows, scores, quarantined.
 	PolicyFaults = Desc{Name: "yardmaster_policy_faults_total", Type: CounterType, Labels: []string{"policy", "fault"}, MaxSeries: named, Help: "Calls of a policy that gave no answer, so that a native policy decided."}

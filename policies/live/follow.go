@@ -174,7 +174,7 @@ func (n *Node) forget() {
 		if n.named(ref) {
 			continue
 		}
-		for _, d := range []measure.Desc{measure.PolicyDecisions, measure.PolicyFaults, measure.PolicyShadow, measure.PolicyLines} {
+		for _, d := range []measure.Desc{measure.PolicyDecisions, measure.PolicyRequests, measure.PolicyFirst, measure.PolicyFaults, measure.PolicyShadow, measure.PolicyLines, measure.Admissions} {
 			n.deps.Registry.Forget(d, "policy", ref)
 		}
 		for stage := range n.staged {
@@ -182,7 +182,7 @@ func (n *Node) forget() {
 				continue
 			}
 			delete(n.staged, stage)
-			for _, d := range []measure.Desc{measure.PolicyDecisions, measure.PolicyShadow} {
+			for _, d := range []measure.Desc{measure.PolicyDecisions, measure.PolicyRequests, measure.PolicyFirst, measure.PolicyShadow} {
 				n.deps.Registry.Forget(d, "policy", stage)
 			}
 		}

@@ -91,7 +91,8 @@ func (a *admission) Admit(ask *admit.Ask) admit.Verdict {
 	if who == 0 {
 		who = ask.Seed
 	}
-	if len(c.bound.canary) > 0 && c.bound.resolved.Canaried(who) {
+	canary := len(c.bound.canary) > 0 && c.bound.resolved.Canaried(who)
+	if canary {
 		stage, decisions = c.bound.canary, c.canary
 	}
 	if len(stage) == 0 {
@@ -99,6 +100,9 @@ func (a *admission) Admit(ask *admit.Ask) admit.Verdict {
 	}
 	decisions.Inc()
 	v := a.node.judge(stage, ask, a.configured)
+	if v.Policy != "" {
+		v.Index, v.Canary = c.bound.index, canary
+	}
 	a.node.compare(c, ask, v, a.configured)
 	return v
 }
@@ -117,27 +121,36 @@ func (n *Node) judge(stage []piece, ask *admit.Ask, configured admit.Policy) (ou
 	return out
 }
 
-// admit is one piece's verdict. One that has no answer leaves it to what is
-// configured, or refuses, as its manifest says.
+// admit is one piece's verdict, under its name. One that has no answer leaves it to
+// what is configured, which then has said it, or refuses, as its manifest says.
 func (p *piece) admit(ask *admit.Ask, configured admit.Policy) admit.Verdict {
 	m := p.member
 	switch {
 	case m == nil && p.admission != nil:
-		return p.admission.Admit(ask)
+		return p.signed(p.admission.Admit(ask))
 	case m == nil:
 		return configured.Admit(ask)
 	}
 	if !m.faults.out() {
 		v, fault := m.admission.Try(ask)
 		if fault == host.NoFault {
-			return v
+			return p.signed(v)
 		}
 		m.faults.note(fault, ask.Now)
 	}
 	if m.policy.Manifest().Fail == "closed" {
-		return host.Closed{}.Admit(ask)
+		return p.signed(host.Closed{}.Admit(ask))
 	}
 	return configured.Admit(ask)
+}
+
+// signed is a verdict with whose it is.
+func (p *piece) signed(v admit.Verdict) admit.Verdict {
+	v.Policy = p.name()
+	if !p.part.Version.IsZero() {
+		v.Digest = p.part.Version.String()
+	}
+	return v
 }
 
 // fallen stands for a part of a stage that stays bound though the part's version is out

@@ -61,7 +61,7 @@ func TestAdmission(t *testing.T) {
 	if v := ask("m"); v.Action != admit.Serve || v.Priority != 9 {
 		t.Errorf("all models: %+v", v)
 	}
-	if v := ask("strict"); v.Action != admit.Reject || v.RetryAfter != 2*time.Second || v.Unavailable {
+	if v := ask("strict"); v.Action != admit.Reject || v.RetryAfter != 2*time.Second || v.Unavailable || v.Policy != "no@1" || v.Digest != no.String() || v.Index != c.Rollout().Index() {
 		t.Errorf("a model of its own: %+v", v)
 	}
 	bind("", rollout.VerbShadow, only("no", no))

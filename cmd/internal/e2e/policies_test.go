@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -187,7 +188,7 @@ func TestPoliciesOfACluster(t *testing.T) {
 	// The planner that is asked dies in the middle, and then the leader does. Whoever
 	// pushed tries again, at another one.
 	for i, delay := range []time.Duration{20 * time.Millisecond, 60 * time.Millisecond} {
-		file, version := g.guest(t, "most", "blue", fmt.Sprint(i+2)), fmt.Sprintf("blue@%d", i+2)
+		file, version := g.guest(t, "most", "blue", strconv.Itoa(i+2)), fmt.Sprintf("blue@%d", i+2)
 		victim := nodes[i]
 		if i > 0 {
 			eventually(t, "a planner leads", func() bool {

@@ -19,6 +19,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/yardmaster/yardmaster/core/admit"
 	"github.com/yardmaster/yardmaster/core/clock"
 	"github.com/yardmaster/yardmaster/core/dispatch"
 	"github.com/yardmaster/yardmaster/core/engine"
@@ -44,8 +45,10 @@ type rig struct {
 }
 
 type rigConfig struct {
-	server   server.Config
-	dispatch dispatch.Config
+	server    server.Config
+	dispatch  dispatch.Config
+	admission admit.Policy // nil is open
+	tenant    func(*http.Request) (string, admit.Class, error)
 }
 
 func newRig(t *testing.T, c rigConfig) *rig {
@@ -59,13 +62,14 @@ func newRig(t *testing.T, c rigConfig) *rig {
 	var err error
 	r.dispatch, err = dispatch.New(c.dispatch, dispatch.Deps{
 		View: r.view.Load, Registry: r.registry, Clock: clock.Real{},
-		Adapter: func(string) engine.Adapter { return adapter },
+		Adapter:   func(string) engine.Adapter { return adapter },
+		Admission: c.admission,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.server, err = server.New(c.server, server.Deps{
-		Dispatcher: r.dispatch, View: r.view.Load, Registry: r.registry, Clock: clock.Real{},
+		Dispatcher: r.dispatch, View: r.view.Load, Tenant: c.tenant, Registry: r.registry, Clock: clock.Real{},
 		Log: slog.New(slog.NewTextHandler(r.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {

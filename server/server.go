@@ -13,6 +13,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 
+	"github.com/yardmaster/yardmaster/core/admit"
 	"github.com/yardmaster/yardmaster/core/clock"
 	"github.com/yardmaster/yardmaster/core/dispatch"
 	"github.com/yardmaster/yardmaster/core/errs"
@@ -78,8 +79,8 @@ type Check struct {
 type Deps struct {
 	Dispatcher *dispatch.Dispatcher
 	View       func() *fleet.View // never returns nil
-	// Tenant says whose a request is; see [openai.Deps].
-	Tenant   func(*http.Request) (string, error)
+	// Tenant says whose a request is, and how urgent it may be; see [openai.Deps].
+	Tenant   func(*http.Request) (string, admit.Class, error)
 	Registry *measure.Registry
 	Clock    clock.Clock
 	Log      *slog.Logger

@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/yardmaster/yardmaster/core/admit"
 	"github.com/yardmaster/yardmaster/core/clock"
 	"github.com/yardmaster/yardmaster/core/dispatch"
 	"github.com/yardmaster/yardmaster/core/fleet"
@@ -52,9 +53,10 @@ func (c Config) withDefaults() Config {
 type Deps struct {
 	Dispatcher *dispatch.Dispatcher
 	View       func() *fleet.View
-	// Tenant says whose a request is, empty for nobody's, or why it is not served: an
-	// *errs.Error of kind Unauthorized. nil knows no tenants.
-	Tenant func(*http.Request) (string, error)
+	// Tenant says whose a request is, empty for nobody's, and the highest class that it
+	// may claim, or why it is not served: an *errs.Error of kind Unauthorized. nil knows
+	// no tenants, and nobody may claim more than Standard.
+	Tenant func(*http.Request) (tenant string, highest admit.Class, err error)
 	Clock  clock.Clock
 	Log    *slog.Logger
 }

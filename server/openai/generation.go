@@ -26,7 +26,7 @@ func (a *API) generation(route, path string) http.HandlerFunc {
 			return
 		}
 		defer life.Close()
-		tenant, err := a.tenant(r)
+		tenant, highest, err := a.tenant(r)
 		var req *edge.Request
 		if err == nil {
 			req, err = a.read(w, r, life)
@@ -42,7 +42,7 @@ func (a *API) generation(route, path string) http.HandlerFunc {
 		req.Stream = req.Stream && !whole
 		outcome := life.Serve(r.Context(), &dispatch.Request{
 			Request: req, ID: id, Path: path, Trace: trace(r), Whole: whole, Session: session(r, req), Wishes: wishes(r),
-			Tenant: tenant, Class: class(r),
+			Tenant: tenant, Class: min(class(r), highest),
 		}, answer)
 		a.log(r, id, route, req, &outcome)
 		life.Close()
@@ -84,10 +84,10 @@ func trace(r *http.Request) string {
 	return v
 }
 
-// tenant is whose the request is.
-func (a *API) tenant(r *http.Request) (string, error) {
+// tenant is whose the request is, and the highest class that it may claim.
+func (a *API) tenant(r *http.Request) (tenant string, highest admit.Class, err error) {
 	if a.deps.Tenant == nil {
-		return "", nil
+		return "", admit.Standard, nil
 	}
 	return a.deps.Tenant(r)
 }

@@ -17,7 +17,7 @@ import (
 // listModels lists every model that a worker is registered for.
 func (a *API) listModels(w http.ResponseWriter, r *http.Request) {
 	Identify(w, r)
-	if _, err := a.tenant(r); err != nil {
+	if _, _, err := a.tenant(r); err != nil {
 		WriteError(w, err)
 		return
 	}
@@ -35,7 +35,7 @@ func (a *API) listModels(w http.ResponseWriter, r *http.Request) {
 // getModel describes one model. Names may contain slashes, escaped or not.
 func (a *API) getModel(w http.ResponseWriter, r *http.Request) {
 	Identify(w, r)
-	if _, err := a.tenant(r); err != nil {
+	if _, _, err := a.tenant(r); err != nil {
 		WriteError(w, err)
 		return
 	}

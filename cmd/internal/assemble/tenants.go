@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"slices"
@@ -24,10 +25,17 @@ import (
 )
 
 // tenants says whose requests are, by a key that clients send or by a header that a
-// trusted proxy sets.
+// trusted proxy sets, and how urgent they may be.
 type tenants struct {
-	header string
-	keys   map[[sha256.Size]byte]string // tenant by the hash of a key; nil without keys
+	header  string
+	keys    map[[sha256.Size]byte]holder // by the hash of a key; nil without keys
+	highest admit.Class                  // of whom no key says otherwise
+}
+
+// holder is whose a key is.
+type holder struct {
+	tenant  string
+	highest admit.Class // that requests with the key may claim
 }
 
 const (
@@ -38,12 +46,14 @@ const (
 // ErrTenantKeys means that the file of tenants' keys cannot be used.
 var ErrTenantKeys = errors.New("cannot use the tenants' keys")
 
-// openTenants reads the keys. It is nil where there are no tenants.
+// openTenants reads the keys. It is nil where there are no tenants, and nobody may
+// claim more than usual.
 func openTenants(c config.Gateway) (*tenants, error) {
-	if c.TenantHeader == "" && c.TenantKeys == "" {
+	highest, _ := admit.ParseClass(c.MaxClass)
+	if c.TenantHeader == "" && c.TenantKeys == "" && highest == admit.Standard {
 		return nil, nil
 	}
-	t := &tenants{header: http.CanonicalHeaderKey(c.TenantHeader)}
+	t := &tenants{header: http.CanonicalHeaderKey(c.TenantHeader), highest: highest}
 	if c.TenantKeys == "" {
 		return t, nil
 	}
@@ -52,20 +62,30 @@ func openTenants(c config.Gateway) (*tenants, error) {
 		return nil, fmt.Errorf("gateway.tenant-keys: %w", err)
 	}
 	defer f.Close() //nolint:errcheck // read only
-	t.keys = map[[sha256.Size]byte]string{}
-	lines := bufio.NewScanner(f)
-	for n := 1; lines.Scan(); n++ {
-		if err := t.add(lines.Text()); err != nil {
-			return nil, fmt.Errorf("gateway.tenant-keys: %s, line %d: %w", c.TenantKeys, n, err)
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("gateway.tenant-keys: %w: %w", ErrTenantKeys, err)
+	if err := t.read(f); err != nil {
+		return nil, fmt.Errorf("gateway.tenant-keys: %s, %w", c.TenantKeys, err)
 	}
 	return t, nil
 }
 
-// add takes a line of the file: a tenant and a key, or its hash after "sha256:".
+// read takes the file in.
+func (t *tenants) read(r io.Reader) error {
+	t.keys = map[[sha256.Size]byte]holder{}
+	lines := bufio.NewScanner(r)
+	n := 1
+	for ; lines.Scan(); n++ {
+		if err := t.add(lines.Text()); err != nil {
+			return fmt.Errorf("line %d: %w", n, err)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("line %d: %w: %w", n, ErrTenantKeys, err)
+	}
+	return nil
+}
+
+// add takes a line of the file: a tenant, a key, or its hash after "sha256:", and perhaps
+// the highest class that may be claimed with it.
 func (t *tenants) add(line string) error {
 	words := strings.Fields(line)
 	// A remark begins with a word: a key may have the sign in it.
@@ -75,12 +95,20 @@ func (t *tenants) add(line string) error {
 	switch {
 	case len(words) == 0:
 		return nil
-	case len(words) != 2:
-		return fmt.Errorf("%w: a line has a tenant and a key", ErrTenantKeys)
+	case len(words) != 2 && len(words) != 3:
+		return fmt.Errorf("%w: a line has a tenant, a key, and perhaps a class", ErrTenantKeys)
 	case len(words[0]) > maxTenantName:
 		return fmt.Errorf("%w: the tenant's name is longer than %d bytes", ErrTenantKeys, maxTenantName)
 	case len(t.keys) == maxTenantKeys:
 		return fmt.Errorf("%w: there are more than %d", ErrTenantKeys, maxTenantKeys)
+	}
+	whose := holder{tenant: words[0], highest: t.highest}
+	if len(words) == 3 {
+		class, ok := admit.ParseClass(words[2])
+		if !ok {
+			return fmt.Errorf("%w: the third word is a class: background, batch, standard or critical", ErrTenantKeys)
+		}
+		whose.highest = class
 	}
 	hash := sha256.Sum256([]byte(words[1]))
 	if text, hashed := strings.CutPrefix(words[1], "sha256:"); hashed {
@@ -93,32 +121,36 @@ func (t *tenants) add(line string) error {
 	if _, twice := t.keys[hash]; twice {
 		return fmt.Errorf("%w: the key stands there twice", ErrTenantKeys)
 	}
-	t.keys[hash] = words[0]
+	t.keys[hash] = whose
 	return nil
 }
 
-// of is the tenant of a request. With keys, one without a known key is refused.
-func (t *tenants) of(r *http.Request) (string, error) {
+// of is the tenant of a request, empty for nobody's, and the highest class that it may
+// claim. With keys, one without a known key is refused.
+func (t *tenants) of(r *http.Request) (string, admit.Class, error) {
 	if t.keys != nil {
 		key, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if !bearer {
 			key = r.Header.Get("X-Api-Key")
 		}
-		tenant, known := t.keys[sha256.Sum256([]byte(key))]
+		whose, known := t.keys[sha256.Sum256([]byte(key))]
 		if !known || key == "" {
-			return "", &errs.Error{Kind: errs.Unauthorized, Client: "the API key is missing or not known", Code: "invalid_api_key"}
+			return "", 0, &errs.Error{Kind: errs.Unauthorized, Client: "the API key is missing or not known", Code: "invalid_api_key"}
 		}
-		return tenant, nil
+		return whose.tenant, whose.highest, nil
+	}
+	if t.header == "" {
+		return "", t.highest, nil
 	}
 	name := r.Header.Get(t.header)
 	if len(name) > maxTenantName {
-		return "", &errs.Error{Kind: errs.BadRequest, Client: fmt.Sprintf("the tenant's name is longer than %d bytes", maxTenantName), Code: "invalid_tenant"}
+		return "", 0, &errs.Error{Kind: errs.BadRequest, Client: fmt.Sprintf("the tenant's name is longer than %d bytes", maxTenantName), Code: "invalid_tenant"}
 	}
-	return name, nil
+	return name, t.highest, nil
 }
 
 // serve has a gateway's requests belong to tenants.
-func (t *tenants) serve() func(*http.Request) (string, error) {
+func (t *tenants) serve() func(*http.Request) (string, admit.Class, error) {
 	if t == nil {
 		return nil
 	}

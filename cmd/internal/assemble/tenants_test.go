@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
+	"github.com/yardmaster/yardmaster/core/admit"
 	"github.com/yardmaster/yardmaster/core/errs"
 )
 
@@ -38,7 +39,7 @@ func TestTenantsByKey(t *testing.T) {
 	} {
 		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://h/", http.NoBody)
 		r.Header.Set(tt.header, tt.value)
-		got, err := whose.of(r)
+		got, _, err := whose.of(r)
 		if got != tt.want || (tt.want == "") != (errs.KindOf(err) == errs.Unauthorized) {
 			t.Errorf("%s: %s: %q, %v; want %q", tt.header, tt.value, got, err, tt.want)
 		}
@@ -51,15 +52,15 @@ func TestTenantsByHeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://h/", http.NoBody)
-	if got, err := whose.of(r); got != "" || err != nil {
+	if got, _, err := whose.of(r); got != "" || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
 	r.Header.Set("X-Tenant", "acme")
-	if got, err := whose.of(r); got != "acme" || err != nil {
+	if got, _, err := whose.of(r); got != "acme" || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
 	r.Header.Set("X-Tenant", strings.Repeat("a", maxTenantName+1))
-	if _, err := whose.of(r); errs.KindOf(err) != errs.BadRequest {
+	if _, _, err := whose.of(r); errs.KindOf(err) != errs.BadRequest {
 		t.Errorf("a long name: %v", err)
 	}
 	if whose, err := openTenants(config.Gateway{}); whose != nil || err != nil || whose.serve() != nil {
@@ -68,7 +69,7 @@ func TestTenantsByHeader(t *testing.T) {
 }
 
 func TestBadTenantKeys(t *testing.T) {
-	for _, text := range []string{"acme", "acme a b", "acme sha256:12", strings.Repeat("a", maxTenantName+1) + " k", "a k\nb k"} {
+	for _, text := range []string{"acme", "acme a b", "acme a critical b", "acme sha256:12", strings.Repeat("a", maxTenantName+1) + " k", "a k\nb k"} {
 		file := filepath.Join(t.TempDir(), "keys")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -80,4 +81,59 @@ func TestBadTenantKeys(t *testing.T) {
 	if _, err := openTenants(config.Gateway{TenantKeys: "/nowhere/keys"}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a missing file: %v", err)
 	}
+}
+
+// How urgent requests may be is the operator's to say.
+func TestHighestClass(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(file, []byte("acme one\nacme two critical\nother three batch # at night\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		c    config.Gateway
+		key  string
+		want admit.Class
+	}{
+		{config.Gateway{TenantKeys: file}, "one", admit.Standard},
+		{config.Gateway{TenantKeys: file}, "two", admit.Critical},
+		{config.Gateway{TenantKeys: file}, "three", admit.Batch},
+		{config.Gateway{TenantKeys: file, MaxClass: "critical"}, "one", admit.Critical},
+		{config.Gateway{TenantKeys: file, MaxClass: "critical"}, "three", admit.Batch},
+		{config.Gateway{TenantHeader: "x-tenant"}, "", admit.Standard},
+		{config.Gateway{TenantHeader: "x-tenant", MaxClass: "batch"}, "", admit.Batch},
+		{config.Gateway{MaxClass: "critical"}, "", admit.Critical},
+	} {
+		whose, err := openTenants(tt.c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://h/", http.NoBody)
+		r.Header.Set("X-Api-Key", tt.key)
+		if _, got, err := whose.of(r); got != tt.want || err != nil {
+			t.Errorf("%+v, key %q: %v, %v; want %v", tt.c, tt.key, got, err, tt.want)
+		}
+	}
+}
+
+// FuzzTenantKeys reads files of any kind: each is refused with its line, or says of every
+// key whose it is.
+func FuzzTenantKeys(f *testing.F) {
+	for _, seed := range []string{"", "a k", "a k critical\n# b\n\nb sha256:" + strings.Repeat("0f", sha256.Size), "a sha256:zz", "a k\na k", "a\x00b \xff k"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		whose := &tenants{highest: admit.Standard}
+		err := whose.read(strings.NewReader(text))
+		if err != nil && (!errors.Is(err, ErrTenantKeys) || !strings.HasPrefix(err.Error(), "line ")) {
+			t.Fatalf("error %v", err)
+		}
+		if len(whose.keys) > strings.Count(text, "\n")+1 {
+			t.Fatalf("%d keys", len(whose.keys))
+		}
+		for _, h := range whose.keys {
+			if h.tenant == "" || len(h.tenant) > maxTenantName || h.highest > admit.Critical {
+				t.Fatalf("holder %+v", h)
+			}
+		}
+	})
 }

@@ -73,6 +73,7 @@ type Gateway struct {
 	Explain           bool
 	Tokenizers        []string // MODEL=PATH
 	Admission         string   // a native policy of core/admit
+	MaxClass          string   // the highest that clients may claim; empty: standard
 	TenantHeader      string   // set by a proxy that is trusted; empty: none
 	TenantKeys        string   // file of tenants and their keys; empty: none
 }
@@ -248,8 +249,9 @@ func (c *Config) table() []setting {
 		{"gateway.tokenizer", tokenizers(&c.Gateway.Tokenizers), "", "tokenizers of models, so that prompts are known by their tokens: a .gguf file, a tokenizer.json, or scripted for the scripted engine's own"},
 
 		{"gateway.admission", admission(&c.Gateway.Admission), "open", "who is served while no admission policy is bound: " + strings.Join(admissions(), ", ")},
+		{"gateway.max-class", class(&c.Gateway.MaxClass), "standard", "highest class that a client may claim for a request by the header x-yardmaster-class, unless its key's line in gateway.tenant-keys says another: background, batch, standard, critical"},
 		{"gateway.tenant-header", text(&c.Gateway.TenantHeader), "", "header in which a trusted proxy names the tenant of a request; clients that reach the gateway themselves could name any"},
-		{"gateway.tenant-keys", path(&c.Gateway.TenantKeys), "", "file of API keys, a tenant and a key a line, the key as it is or as sha256: and its hash; requests without a known key get status 401, and the header counts for nothing"},
+		{"gateway.tenant-keys", path(&c.Gateway.TenantKeys), "", "file of API keys, a tenant and a key a line, the key as it is or as sha256: and its hash, and the highest class that may be claimed with it, if that is not gateway.max-class; requests without a known key get status 401, and the header counts for nothing"},
 
 		{"planner.id", nodeName(&c.Planner.ID, false), "planner-0", "name of this planner in the cluster, another for each, kept across restarts"},
 		{"planner.listen", address(&c.Planner.Listen, false), "127.0.0.1:8090", "address where workers register"},

@@ -105,7 +105,7 @@ func policy(place *string) value {
 const moduleSuffix = ".wasm"
 
 // NamesModule reports whether a routing policy is, or has in it, a file of a policy in
-// Wasm. Its path has neither commas nor equals signs.
+// Wasm. Its path has no commas, equals signs or brackets.
 func NamesModule(raw string) bool { return strings.Contains(raw, moduleSuffix) }
 
 // PolicyPart is one of the policies that are weighed against each other.
@@ -113,12 +113,16 @@ type PolicyPart struct {
 	Name   string // of a native policy, or a file's path
 	File   bool
 	Weight float64
+	Params map[string]float64 // of a file, by name; those left out have their defaults
 }
 
 // PolicyParts reads a routing policy that names files: parts of the form name=weight
 // or path=weight, separated by commas, where 1 is the weight that is left out.
+// Behind a file may be parameters in brackets: path=weight(param=value param=value).
 func PolicyParts(raw string) (parts []PolicyPart, err error) {
 	for text := range strings.SplitSeq(raw, ",") {
+		whole := strings.TrimSpace(text)
+		text, brackets, bracketed := strings.Cut(whole, "(")
 		name, weight, given := strings.Cut(strings.TrimSpace(text), "=")
 		part := PolicyPart{Name: name, File: strings.HasSuffix(name, moduleSuffix), Weight: 1}
 		if !part.File {
@@ -130,11 +134,37 @@ func PolicyParts(raw string) (parts []PolicyPart, err error) {
 			part.Weight, err = strconv.ParseFloat(weight, 64)
 		}
 		if err != nil || !(part.Weight > 0) || math.IsInf(part.Weight, 0) {
-			return nil, fmt.Errorf("routing policy %q: the weight is not a number above 0", text)
+			return nil, fmt.Errorf("routing policy %q: the weight is not a number above 0", whole)
+		}
+		if bracketed {
+			if part.Params, err = paramsOf(brackets); err == nil && !part.File {
+				err = errors.New("a policy of the binary takes no parameters")
+			}
+			if err != nil {
+				return nil, fmt.Errorf("routing policy %q: %w", whole, err)
+			}
 		}
 		parts = append(parts, part)
 	}
 	return parts, nil
+}
+
+// paramsOf reads parameters with spaces between them and a bracket at the end.
+func paramsOf(text string) (map[string]float64, error) {
+	text, closed := strings.CutSuffix(text, ")")
+	if !closed {
+		return nil, errors.New("a bracket is not closed; parameters have spaces between them, and no commas")
+	}
+	params := map[string]float64{}
+	for _, param := range strings.Fields(text) {
+		name, number, _ := strings.Cut(param, "=")
+		v, err := strconv.ParseFloat(number, 64)
+		if err != nil || name == "" || math.IsNaN(v) || math.IsInf(v, 0) {
+			return nil, fmt.Errorf("%q is not a parameter such as stay=5", param)
+		}
+		params[name] = v
+	}
+	return params, nil
 }
 
 // admissions are the names of the native admission policies, the default one first.
@@ -150,6 +180,15 @@ func admission(place *string) value {
 	return typed[string]{place: place, name: "policy", format: keep, parse: func(raw string) (string, error) {
 		_, err := admit.PolicyNamed(raw)
 		return raw, err
+	}}
+}
+
+func class(place *string) value {
+	return typed[string]{place: place, name: "class", format: keep, parse: func(raw string) (string, error) {
+		if _, ok := admit.ParseClass(raw); !ok {
+			return "", fmt.Errorf("unknown class %q: use background, batch, standard or critical", raw)
+		}
+		return raw, nil
 	}}
 }
 

@@ -59,7 +59,7 @@ func (a *Admission) Try(ask *admit.Ask) (admit.Verdict, Fault) {
 func (a *Admission) ask(ask *admit.Ask) (admit.Verdict, Fault) {
 	in := a.policy.Take()
 	if in == nil {
-		return admit.Verdict{}, FaultBusy
+		return admit.Verdict{}, a.policy.none()
 	}
 	request := admissionOf(ask)
 	request.Put(in.Request())

@@ -69,7 +69,7 @@ func (a *Autoscaler) Tick(w *scale.Window, want []scale.Want) {
 func (a *Autoscaler) ask(w *scale.Window, want []scale.Want) Fault {
 	in := a.policy.Take()
 	if in == nil {
-		return FaultBusy
+		return a.policy.none()
 	}
 	defer a.policy.Put(in)
 	pools := len(w.Pools)

@@ -18,12 +18,13 @@ const (
 	FaultRows                  // more candidates than the guest has room for
 	FaultScores                // no candidate got a score that is a number
 	FaultAbstains              // the guest has no opinion, which ym_route may say
+	FaultLost                  // no instance is left, and none can be made
 	faultKinds
 )
 
 // String is the fault's name in metrics and explanations.
 func (f Fault) String() string {
-	return [...]string{"none", "busy", "fuel", "trap", "refused", "rows", "scores", "abstains"}[f]
+	return [...]string{"none", "busy", "fuel", "trap", "refused", "rows", "scores", "abstains", "lost"}[f]
 }
 
 // Guilty says whether the fault is the guest's own, for which it may be quarantined. A
@@ -31,7 +32,7 @@ func (f Fault) String() string {
 // said it has room for, nor an opinion that it need not have.
 func (f Fault) Guilty() bool {
 	switch f {
-	case FaultFuel, FaultTrap, FaultRefused, FaultScores:
+	case FaultFuel, FaultTrap, FaultRefused, FaultScores, FaultLost:
 		return true
 	default:
 		return false

@@ -78,7 +78,7 @@ const (
 const manifest = `{"abi":"1.0","kind":"router","name":"test","version":"1",
 	"columns":[{"name":"queued_tokens"},{"name":"prefill_seconds_per_token"}],
 	"params":[{"name":"weight","type":"float","default":2}],
-	"capabilities":["log","metrics","random"],"counters":[{"name":"calls"}]}`
+	"capabilities":["log","metrics","random","time"],"counters":[{"name":"calls"}]}`
 
 // simd is score = a × b, four at a time.
 const simd = `loop
@@ -108,6 +108,7 @@ func (p parts) build() []byte {
 	m.Import(abi.ImportModule, "counter_add", "i32 i64 ->")
 	m.Import(abi.ImportModule, "rand_u64", "-> i64")
 	m.Import("wasi_snapshot_preview1", "random_get", "i32 i32 -> i32")
+	m.Import(abi.ImportModule, "now_ms", "-> i64")
 	if p.growing {
 		m.Memory(2, -1)
 	} else {

@@ -71,7 +71,7 @@ func (o *Observer) Observe(b *Batch) Fault {
 func (o *Observer) call(b *Batch, lost uint32, outcomes []dispatch.Observation) (n int, f Fault) {
 	in := o.policy.Take()
 	if in == nil {
-		return 0, FaultBusy
+		return 0, o.policy.none()
 	}
 	defer o.policy.Put(in)
 	n = min(len(outcomes), in.Rows())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/tetratelabs/wazero"
 
@@ -37,7 +38,8 @@ type Policy struct {
 // Manifest is what the policy says of itself. It is not to be changed.
 func (p *Policy) Manifest() *abi.Manifest { return p.manifest }
 
-// Lost is how many instances could not be replaced after a fault.
+// Lost is how many instances are missing after faults and have not been replaced for
+// several tries. Trying goes on.
 func (p *Policy) Lost() int64 { return p.lost.Load() }
 
 // fill makes the instances and starts what replaces them.
@@ -107,25 +109,54 @@ func (p *Policy) returned() {
 	}
 }
 
-// mend replaces broken instances until the policy closes.
+const (
+	// Pauses between tries to replace an instance, each twice the one before.
+	firstPause, longestPause = 20 * time.Millisecond, 5 * time.Second
+	// patience is how many tries in a row fail before what is missing counts as lost.
+	patience = 6
+)
+
+// mend replaces broken instances until the policy closes. What cannot be replaced at
+// once, for want of memory or since the guest does not start, is tried again and again.
 func (p *Policy) mend() {
 	ctx := context.Background() // instances outlive whoever loaded the policy
-	for in := range p.broken {
-		err := in.guest.Close(ctx)
-		if p.closed.Load() {
-			continue
+	timer := time.NewTimer(longestPause)
+	defer timer.Stop()
+	missing, failures := 0, 0
+	for {
+		select {
+		case in, open := <-p.broken:
+			if !open {
+				return
+			}
+			_ = in.guest.Close(ctx) // its memory goes with it, or with the runtime
+			missing++
+		case <-timer.C:
 		}
-		if err != nil {
-			p.lost.Add(1)
-			continue
+		for ; missing > 0 && !p.closed.Load(); missing-- {
+			fresh, err := p.instantiate(ctx)
+			if err != nil {
+				failures++
+				timer.Reset(min(firstPause<<min(failures-1, 16), longestPause))
+				break
+			}
+			failures = 0
+			p.place(fresh)
 		}
-		fresh, err := p.instantiate(ctx)
-		if err != nil {
-			p.lost.Add(1)
-			continue
+		lost := 0
+		if failures >= patience {
+			lost = missing
 		}
-		p.place(fresh)
+		p.lost.Store(int64(lost))
 	}
+}
+
+// none is why Take had no instance.
+func (p *Policy) none() Fault {
+	if p.lost.Load() == int64(len(p.slots)) {
+		return FaultLost
+	}
+	return FaultBusy
 }
 
 // Close lends no more instances, waits for those that are lent until ctx ends, and

@@ -87,7 +87,7 @@ func (r *Router) Try(q *route.Query, c *route.Columns, cost []float64) Fault {
 func (r *Router) ask(q *route.Query, c *route.Columns, cost []float64) Fault {
 	in := r.policy.Take()
 	if in == nil {
-		return FaultBusy
+		return r.policy.none()
 	}
 	fault := r.lent(in, q, c, cost)
 	r.policy.Put(in)

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
 	"github.com/yardmaster/yardmaster/policies/vet"
@@ -14,8 +16,9 @@ import (
 // workshop is where a process checks policies and compiles them.
 type workshop struct {
 	checks *vet.Pipeline
-	cache  string // folder of compiled code
-	own    bool   // the folder is thrown away at the end
+	cache  string   // folder of compiled code
+	own    bool     // the folder is thrown away at the end
+	lock   *os.File // of a folder of its own
 }
 
 // openWorkshop makes the folder of compiled code, below dataDir where there is one,
@@ -31,7 +34,8 @@ func openWorkshop(p Process, c config.Policy, dataDir string) (*workshop, error)
 		err = os.MkdirAll(w.cache, 0o700)
 	default:
 		w.own = true
-		w.cache, err = os.MkdirTemp("", "yardmaster-policies-")
+		sweepWorkshops(os.TempDir())
+		w.cache, w.lock, err = ownWorkshop()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("policy.cache-dir: %w", err)
@@ -48,6 +52,54 @@ func openWorkshop(p Process, c config.Policy, dataDir string) (*workshop, error)
 		return nil, errors.Join(fmt.Errorf("policy: %w", err), w.close())
 	}
 	return w, nil
+}
+
+const (
+	// ownCache is what the name of a folder begins with that ends with its process.
+	ownCache = "yardmaster-policies-"
+	// newCache is for how long a folder may not be locked yet.
+	newCache = time.Minute
+)
+
+// ownWorkshop makes a folder that is locked for as long as this process lives.
+func ownWorkshop() (dir string, lock *os.File, err error) {
+	if dir, err = os.MkdirTemp("", ownCache); err != nil {
+		return "", nil, err
+	}
+	if lock, err = os.Open(dir); err == nil {
+		if err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+			return dir, lock, nil
+		}
+		err = errors.Join(err, lock.Close())
+	}
+	return "", nil, errors.Join(err, os.RemoveAll(dir))
+}
+
+// sweepWorkshops removes what processes of this user that were killed have left in a
+// folder for temporary files: a lock ends with its process, whatever became of that.
+// What cannot be removed stays.
+func sweepWorkshops(dir string) {
+	found, err := filepath.Glob(filepath.Join(dir, ownCache+"*"))
+	if err != nil {
+		return
+	}
+	for _, path := range found {
+		info, err := os.Lstat(path)
+		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < newCache {
+			continue
+		}
+		if stat, ok := info.Sys().(*syscall.Stat_t); !ok || int(stat.Uid) != os.Getuid() {
+			continue
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			continue
+		}
+		if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			_ = os.RemoveAll(path)
+		}
+		_ = f.Close()
+	}
 }
 
 // trustedKey reads a public key; it is called by its file's name.
@@ -69,5 +121,9 @@ func (w *workshop) close() error {
 	if w == nil || !w.own {
 		return nil
 	}
-	return os.RemoveAll(w.cache)
+	err := os.RemoveAll(w.cache)
+	if w.lock != nil {
+		err = errors.Join(err, w.lock.Close())
+	}
+	return err
 }

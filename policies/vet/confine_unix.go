@@ -43,12 +43,22 @@ func confine(j job) error {
 		}
 	}
 	// Only the system's administrator may raise it: one that is lower already stays so.
-	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, 5); err != nil && !errors.Is(err, fs.ErrPermission) {
+	if err := unix.Setpriority(everyThread(), 0, 5); err != nil && !errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("vet: priority: %w", err)
 	}
 	// Should the parent die and nobody kill it.
 	time.AfterFunc(j.Timeout+time.Second, func() { os.Exit(3) })
 	return nil
+}
+
+// everyThread is whose priority is to be set. On Linux that of a process is that of the
+// calling thread alone, and the runtime has started others; that of a process group is
+// that of all its threads. The child leads a group of its own.
+func everyThread() int {
+	if unix.Getpgrp() == os.Getpid() {
+		return unix.PRIO_PGRP
+	}
+	return unix.PRIO_PROCESS
 }
 
 // lower sets a limit, hard and soft, unless it is lower already.

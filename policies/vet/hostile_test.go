@@ -64,7 +64,7 @@ func TestChildrenThatFail(t *testing.T) {
 		says   string
 	}{
 		{"no such program", func(c *vet.Config) { c.Command = []string{"/nonexistent"} }, vet.ErrChild, "nonexistent"},
-		{"gets no processor", sh("sleep 60"), vet.ErrChild, "the machine is busy"},
+		{"gets no processor", func(c *vet.Config) { sh("sleep 60")(c); c.Timeout = 500 * time.Millisecond }, vet.ErrChild, "the machine is busy"},
 		{"killed by the system", sh("kill -9 $$"), vet.ErrRefused, "was stopped: signal: killed"},
 		{"out of memory", sh("echo 'fatal error: runtime: out of memory' >&2; exit 2"), vet.ErrRefused, "more memory than is allowed"},
 		{"the compiler panics", sh("echo 'panic: index out of range' >&2; exit 2"), vet.ErrRefused, "the runtime's compiler fails on it: panic: index out of range"},
@@ -148,6 +148,7 @@ func TestMemoryOfTheChildIsBounded(t *testing.T) {
 
 // What a child has started dies with it.
 func TestTheWholeGroupIsKilled(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "pid")
 	p := pipeline(t, func(c *vet.Config) {
 		c.Command, c.Timeout = []string{"/bin/sh", "-c", "sleep 60 & echo $! >" + file + "; while :; do :; done"}, time.Second

@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "hog" {
 		hog()
 	}
+	if len(os.Args) > 1 && os.Args[1] == "yield" {
+		yield()
+	}
 	goleak.VerifyTestMain(m)
 }
 

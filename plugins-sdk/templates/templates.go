@@ -46,7 +46,7 @@ func Languages() []string { return []string{"c", "go", "rust", "assemblyscript"}
 const placeholder = "my-policy"
 
 // named is what a policy may be called.
-var named = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
+var named = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,62}$`)
 
 // Kinds are those that there are templates of, the usual one first. The others begin
 // with an example's decision.
@@ -73,7 +73,7 @@ func NewKind(dir, lang, kind, name string) error {
 		return fmt.Errorf("%w: %q; there are %s", ErrKind, kind, strings.Join(Kinds(), ", "))
 	}
 	if !named.MatchString(name) {
-		return fmt.Errorf("%w: %q; it has from 1 to 63 of a-z, 0-9 and -, and begins with a letter", ErrName, name)
+		return fmt.Errorf("%w: %q; it has from 1 to 63 of a-z, 0-9, - and _, and begins with a letter", ErrName, name)
 	}
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 		return fmt.Errorf("%w: %s", ErrExists, dir)

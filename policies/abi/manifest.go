@@ -166,7 +166,7 @@ func (m *Manifest) validate(p *problems) {
 		return
 	}
 	if !isName(m.Name) {
-		p.addf("name %q must have from 1 to 63 of a-z, 0-9 and -, and begin with a letter", m.Name)
+		p.addf("name %q must have from 1 to 63 of a-z, 0-9, - and _, and begin with a letter", m.Name)
 	}
 	if n := len(m.Version); n < 1 || n > 32 || strings.ContainsFunc(m.Version, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		p.addf("version %q must have from 1 to 32 letters without spaces", m.Version)
@@ -250,7 +250,7 @@ func (m *Manifest) validateParams(p *problems) {
 	for _, q := range m.Params {
 		switch {
 		case !isName(q.Name):
-			p.addf("param %q must have from 1 to 63 of a-z, 0-9, _ and -, and begin with a letter", q.Name)
+			p.addf("param %q must have from 1 to 63 of a-z, 0-9, - and _, and begin with a letter", q.Name)
 		case seen[q.Name]:
 			p.addf("param %q is listed twice", q.Name)
 		case q.Type != Float && q.Type != Int && q.Type != Bool:

@@ -49,16 +49,26 @@ func (b *policyBench) router(ctx context.Context, what string) (route.Policy, er
 		}
 		return p, nil
 	}
-	module, err := readModule(what)
+	path, brackets := bracketed(what)
+	params, err := paramsIn(brackets)
+	if err != nil {
+		return nil, usage(fmt.Errorf("%q: %w", what, err))
+	}
+	module, err := readModule(path)
 	if err != nil {
 		return nil, err
 	}
-	return b.wasm(ctx, what, module, nil)
+	return b.wasm(ctx, what, module, params)
 }
 
 // wasm makes a router of a module. Params are by name.
 func (b *policyBench) wasm(ctx context.Context, name string, module []byte, params map[string]float64) (route.Policy, error) {
 	p, err := b.host.Load(ctx, module, 1, nil)
+	if err == nil {
+		if err := checkParams(p.Manifest(), params); err != nil {
+			return nil, usage(errors.Join(fmt.Errorf("%s: %w", name, err), p.Close(ctx)))
+		}
+	}
 	if err == nil && len(params) > 0 {
 		values := valuesOf(p.Manifest(), params)
 		err = p.Close(ctx)
@@ -98,6 +108,20 @@ func orNative(name string) string {
 		return route.Policies()[0].Name()
 	}
 	return name
+}
+
+// checkParams refuses a parameter that the manifest does not have, or not so.
+func checkParams(m *abi.Manifest, params map[string]float64) error {
+	for name, v := range params {
+		i := slices.IndexFunc(m.Params, func(p abi.Param) bool { return p.Name == name })
+		if i < 0 {
+			return fmt.Errorf("it has no parameter %q", name)
+		}
+		if err := m.Params[i].Accepts(v); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // valuesOf is a value for each of the manifest's parameters.

@@ -66,11 +66,9 @@ func wants(args []string) ([]admin.PolicyPartWant, error) {
 }
 
 func wanted(arg string) (w admin.PolicyPartWant, err error) {
-	name, params, bracket := strings.Cut(arg, "(")
-	if bracket {
-		if params, bracket = strings.CutSuffix(params, ")"); !bracket {
-			return w, errors.New("a bracket is not closed")
-		}
+	name, params := bracketed(arg)
+	if w.Params, err = paramsIn(params); err != nil {
+		return w, err
 	}
 	name, weight, weighed := strings.Cut(name, "=")
 	if w.Policy = name; name == "" {
@@ -81,7 +79,24 @@ func wanted(arg string) (w admin.PolicyPartWant, err error) {
 			return w, fmt.Errorf("the weight %q is not a number above 0", weight)
 		}
 	}
-	for _, param := range strings.FieldsFunc(params, func(r rune) bool { return r == ' ' || r == ',' }) {
+	return w, nil
+}
+
+// bracketed cuts the parameters in brackets, which are kept, off a policy's name.
+func bracketed(what string) (name, brackets string) {
+	if at := strings.Index(what, "("); at >= 0 {
+		return what[:at], what[at:]
+	}
+	return what, ""
+}
+
+// paramsIn reads parameters in brackets: (PARAM=VALUE ...), or nothing.
+func paramsIn(brackets string) (params map[string]float64, err error) {
+	text, closed := strings.CutSuffix(strings.TrimPrefix(brackets, "("), ")")
+	if brackets != "" && !closed {
+		return nil, errors.New("a bracket is not closed")
+	}
+	for _, param := range strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == ',' }) {
 		key, text, _ := strings.Cut(param, "=")
 		value, err := strconv.ParseFloat(text, 64)
 		switch text {
@@ -91,14 +106,14 @@ func wanted(arg string) (w admin.PolicyPartWant, err error) {
 			value, err = 0, nil
 		}
 		if err != nil || key == "" {
-			return w, fmt.Errorf("%q is not a parameter such as hit_weight=2", param)
+			return nil, fmt.Errorf("%q is not a parameter such as hit_weight=2", param)
 		}
-		if w.Params == nil {
-			w.Params = map[string]float64{}
+		if params == nil {
+			params = map[string]float64{}
 		}
-		w.Params[key] = value
+		params[key] = value
 	}
-	return w, nil
+	return params, nil
 }
 
 func (a *app) policyShadow() *cobra.Command {

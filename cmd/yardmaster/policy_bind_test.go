@@ -46,3 +46,26 @@ func TestWhatDecidesWhereNothingIsBound(t *testing.T) {
 		}
 	}
 }
+
+// Parameters in brackets go with the files of modules, too.
+func TestParametersOfFiles(t *testing.T) {
+	const file = "../../plugins-sdk/examples/least-loaded/c/policy.wasm"
+	b, err := newPolicyBench(t.Context(), &bytes.Buffer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.close(t.Context())
+	for what, want := range map[string]string{
+		file:                          "",
+		file + "(token_seconds=0.01)": "",
+		file + "(token_seconds=2":     "not closed",
+		file + "(token_seconds=much)": "is not a parameter",
+		file + "(no_such=2)":          `no parameter "no_such"`,
+		file + "(token_seconds=-1)":   "token_seconds",
+		"sticky(token_seconds=0.01)":  "sticky",
+	} {
+		if _, err := b.router(t.Context(), what); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

@@ -47,7 +47,8 @@ func (a *app) policySimulate() *cobra.Command {
 		Long: `Replay a trace in virtual time over modelled engines, once with a routing policy and
 once with another, and compare: how often they would have placed a request
 differently, what was found in caches, how evenly the work was spread, and times. The
-policy is a module's file or the name of one of the binary; --against names another, or
+policy is a module's file, with parameters in brackets where the manifest's defaults are
+not meant, or the name of one of the binary; --against names another, or
 "active", which asks a node for what is bound.
 
 The router, the index and the policy's host are those of a gateway. The engines are
@@ -67,6 +68,7 @@ failures and no second gateway: what a policy does about those cannot be judged 
   TTFT, ITL  time to the first token and between tokens, in milliseconds`,
 		Example: `  yardmaster policy simulate least-loaded.wasm --against active
   yardmaster policy simulate least-loaded.wasm --trace conversation_trace.jsonl --workers 16 --speed 4
+  yardmaster policy simulate "policy.wasm(stay=5)" --against policy.wasm
   yardmaster policy simulate kv-cost --against sticky --prefill 4 --decode 4`,
 		Args: operand("FILE or POLICY"),
 		RunE: func(c *cobra.Command, args []string) error { return a.simulate(c.Context(), args[0], &s) },
@@ -81,7 +83,7 @@ failures and no second gateway: what a policy does about those cannot be judged 
 	f.Int64Var(&s.kvTokens, "kv-tokens", 0, "tokens that a worker's cache holds; default 300,000")
 	f.Float64Var(&s.speed, "speed", 1, "how much faster than in the trace requests come")
 	f.Uint64Var(&s.seed, "seed", 1, "of ties and of the generated trace")
-	f.StringVar(&s.against, "against", "sticky", "policy to compare with: a file, a name, or active")
+	f.StringVar(&s.against, "against", "sticky", "policy to compare with: a file, its parameters in brackets behind it, a name, or active")
 	f.StringVar(&s.forModel, "model", "", "with active: what is bound for this model")
 	adminFlag(c, &s.address)
 	s.out.flag(c)
@@ -261,6 +263,7 @@ func (c *comparison) MarshalJSON() ([]byte, error) {
 
 // isFile reports whether a policy is named by a module's file.
 func isFile(what string) bool {
+	what, _ = bracketed(what)
 	if strings.HasSuffix(what, ".wasm") || strings.ContainsRune(what, os.PathSeparator) {
 		return true
 	}

@@ -33,6 +33,7 @@ type File struct {
 	Release string // of a module, likewise
 	Kind    rollout.Kind
 	Weight  float64
+	Params  []rollout.Param // of a module; those left out have their defaults
 }
 
 // alone is a cluster of one node whose policies do not change.
@@ -62,7 +63,7 @@ func Alone(files []File) (Cluster, error) {
 			a.table = next
 		}
 		stage := stages[f.Kind]
-		stage.Parts = append(stage.Parts, rollout.NewPart(f.Policy, d, f.Weight))
+		stage.Parts = append(stage.Parts, rollout.NewPart(f.Policy, d, f.Weight, f.Params...))
 		stages[f.Kind] = stage
 	}
 	for _, kind := range rollout.Kinds() {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
@@ -76,6 +78,12 @@ func readFiles(ctx context.Context, checks *vet.Pipeline, parts []config.PolicyP
 				return nil, fmt.Errorf("%s: it is of kind %s and cannot route", part.Name, report.Kind)
 			}
 			file.Policy, file.Release = report.Name, report.Version
+			for _, name := range slices.Sorted(maps.Keys(part.Params)) {
+				file.Params = append(file.Params, rollout.Param{Name: name, Value: part.Params[name]})
+			}
+			if err := live.CheckParams(report.Manifest, file.Params); err != nil {
+				return nil, fmt.Errorf("%s: %w", part.Name, err)
+			}
 		}
 		files = append(files, file)
 	}

@@ -22,7 +22,7 @@ func TestAGatewayDecidesByFiles(t *testing.T) {
 	worker := startAlone(t, "m")
 	defer end(t, worker.Close)
 	c := settings(t)
-	c.Gateway.Engines, c.Gateway.Policy = []string{worker.Self().URL}, leastLoaded+"=2,sticky=1"
+	c.Gateway.Engines, c.Gateway.Policy = []string{worker.Self().URL}, leastLoaded+"=2(token_seconds=0.01),sticky=1"
 	p := quiet()
 	g, err := StartStaticGateway(t.Context(), p, c)
 	if err != nil {
@@ -52,8 +52,10 @@ func TestAGatewayRefusesBadFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for policy, want := range map[string]string{
-		broken:         "broken.wasm: policy refused",
-		"missing.wasm": "missing.wasm: no such file",
+		broken:                         "broken.wasm: policy refused",
+		leastLoaded + "(no_such=1)":    "no_such",
+		leastLoaded + "(token_seconds": "not closed",
+		"missing.wasm":                 "missing.wasm: no such file",
 		"../../../plugins-sdk/examples/tenant-admission/c/policy.wasm": "is of kind admission and cannot route",
 	} {
 		c := settings(t)

@@ -82,7 +82,7 @@ func Parse(data []byte) (*File, error) {
 		}
 		for k, call := range c.Calls {
 			if _, err := call.rows(); err != nil {
-				return nil, fmt.Errorf("%w: %s, call %d: %w", ErrFile, c.Name, k, err)
+				return nil, fmt.Errorf("%w: %s, call %d: %w", ErrFile, c.Name, k+1, err)
 			}
 		}
 	}

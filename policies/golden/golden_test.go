@@ -38,7 +38,7 @@ func TestRecordAndRun(t *testing.T) {
 	if err != nil || report.OK() || report.Policy != "tenant-admission@1.0.0" {
 		t.Fatalf("%+v, %v", report, err)
 	}
-	if got := strings.Join(report.Cases[0].Problems, "\n"); got != `call 1: action "queue", expected "admit"` {
+	if got := strings.Join(report.Cases[0].Problems, "\n"); got != `call 2: action "queue", expected "admit"` {
 		t.Errorf("got %q", got)
 	}
 	if fuel := report.Cases[0].Fuel; fuel <= 0 || fuel > 10_000 {

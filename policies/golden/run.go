@@ -93,10 +93,10 @@ func (p *Program) run(c *Case) (CaseReport, error) {
 	for k := range c.Calls {
 		got, fuel, err := s.Call(&c.Calls[k])
 		if err != nil {
-			return r, errors.Join(fmt.Errorf("call %d: %w", k, err), s.Close())
+			return r, errors.Join(fmt.Errorf("call %d: %w", k+1, err), s.Close())
 		}
 		for _, problem := range c.Calls[k].Want.differences(got) {
-			r.Problems = append(r.Problems, fmt.Sprintf("call %d: %s", k, problem))
+			r.Problems = append(r.Problems, fmt.Sprintf("call %d: %s", k+1, problem))
 		}
 		c.Calls[k].Want = *got
 		r.Fuel = max(r.Fuel, fuel)

@@ -22,7 +22,7 @@ const (
 )
 
 func (p pattern) String() string {
-	return [...]string{"zeros", "the largest numbers", "unknown values", "random values"}[p]
+	return [...]string{"nothing but zeros", "the largest numbers", "unknown values", "random values"}[p]
 }
 
 // testCase is one call of a dry run.

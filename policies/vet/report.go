@@ -3,6 +3,7 @@ package vet
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -112,10 +113,14 @@ func (r *Report) refused(name string, began time.Time, why error) error {
 	return fmt.Errorf("%w at step %s: %w", ErrRefused, name, why)
 }
 
+// nameless is a function in a stack trace that has a number only.
+var nameless = regexp.MustCompile(`\n\t\.\$[0-9]+[^\n]*`)
+
 // sentence is an error on one line: several problems behind one another, and the
-// runtime's stack traces as a list of functions.
+// runtime's stack traces as a list of those functions that have names.
 func sentence(err error) string {
-	text := strings.ReplaceAll(err.Error(), "\nwasm stack trace:\n\t", " in ")
+	text := strings.ReplaceAll(nameless.ReplaceAllString(err.Error(), ""), "\nwasm stack trace:\n\t", " in ")
+	text = strings.ReplaceAll(text, "\nwasm stack trace:", "")
 	return strings.ReplaceAll(strings.ReplaceAll(text, "\n\t", ", from "), "\n", "; ")
 }
 

@@ -75,7 +75,7 @@ func (a *app) runDev(ctx context.Context, c *config.Config, once bool) error {
 	if err != nil {
 		return signals.outcome(interruptedOr(quit, err))
 	}
-	a.welcome(dev, options, time.Since(began))
+	a.welcome(dev, options, time.Since(began), c.Gateway.TenantKeys != "")
 	var failed error
 	if c.Dev.Ask != "" {
 		failed = a.ask(quit, dev.Gateway.URL(), dev.Model(), c.Dev.Ask)
@@ -129,16 +129,20 @@ func (a *app) bringModel(ctx context.Context, setting string) (string, error) {
 	return setting, err
 }
 
-func (a *app) welcome(dev *assemble.Dev, o assemble.DevOptions, took time.Duration) {
-	url := dev.Gateway.URL()
+func (a *app) welcome(dev *assemble.Dev, o assemble.DevOptions, took time.Duration, keyed bool) {
+	url, key := dev.Gateway.URL(), ""
+	if keyed {
+		key = "\n             -H 'authorization: Bearer KEY-OF-A-TENANT' \\"
+	}
 	fmt.Fprintf(a.out, `Yardmaster is ready after %.1f s: a prefill and a decode worker on the %s engine.
 
   API      %s/v1   (OpenAI; model %q)
   metrics  %s/metrics
-  try it   curl -N %s/v1/chat/completions -H 'content-type: application/json' \
+  admin    %s   (yardmaster policy list, worker list, explain and others ask it)
+  try it   curl -N %s/v1/chat/completions -H 'content-type: application/json' \%s
              -d '{"model":"%s","stream":true,"max_tokens":48,"messages":[{"role":"user","content":"Hello!"}]}'
 
-`, took.Seconds(), o.Engine, url, dev.Model(), url, url, dev.Model())
+`, took.Seconds(), o.Engine, url, dev.Model(), url, orDash(dev.Gateway.AdminURL()), url, key, dev.Model())
 }
 
 // lockedWriter lets several processes' logs share a terminal, a line a Write.

@@ -60,7 +60,7 @@ left out:
   REQUESTS  requests there, those of other gateways included
   SIBLINGS  of them, those with the same beginning of the prompt
   ACTIVE    KV blocks in use
-  SHARE     the worker's part of the last placements, under policies that look at it
+  SHARE     work given to the worker lately, over the mean of those that could serve
   NOTE      path, reason and policy of the one that was taken; what each part of a
             combined policy found, and a shadow; why one was left out`,
 		Example: "  yardmaster explain req-4f1c2a\n  yardmaster explain req-4f1c2a -o json",
@@ -106,7 +106,7 @@ func explanationTable(e *admin.Explanation) (heading []string, rows [][]string) 
 				}
 				rows = append(rows, []string{
 					attempt, leg, c.Worker, mark, number(c.Cost), number(c.HitTokens), number(c.QueuedTokens),
-					number(c.Requests), number(c.Siblings), number(c.ActiveBlocks), number(c.Share), noteOf(p, &c, mark != ""),
+					number(c.Requests), number(c.Siblings), number(c.ActiveBlocks), rounded(c.Share), noteOf(p, &c, mark != ""),
 				})
 			}
 		}
@@ -143,6 +143,14 @@ func noteOf(p *admin.Placement, c *admin.Candidate, chosen bool) string {
 		notes = append(notes, "shadow "+p.Shadow+" "+number(c.ShadowCost))
 	}
 	return strings.Join(notes, ", ")
+}
+
+// rounded is a number of which two digits behind the point say enough.
+func rounded(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return strconv.FormatFloat(*v, 'f', 2, 64)
 }
 
 // number is a number in a table; a dash is unknown.

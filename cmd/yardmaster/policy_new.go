@@ -60,6 +60,6 @@ func (a *app) printNew(dir, lang, kind string) {
 	if lang == "assemblyscript" {
 		fmt.Fprintf(a.out, "first:  npm install --prefix %s\n", dir)
 	}
-	fmt.Fprintf(a.out, "next:   yardmaster policy build %s\n        yardmaster policy test %s\n        yardmaster policy push %s\n",
+	fmt.Fprintf(a.out, "next:   yardmaster policy build %s\n        yardmaster policy test %s\n        yardmaster policy push %s --unsigned   (or --key FILE, where planners trust its key)\n",
 		dir, dir, filepath.Join(dir, moduleFile))
 }

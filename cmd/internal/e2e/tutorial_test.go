@@ -39,7 +39,11 @@ func TestTutorialRuns(t *testing.T) {
 	if err := ln.Close(); err != nil { // dev is to have it
 		t.Fatal(err)
 	}
-	d := startDev(t, "--engine", "scripted", "--gateway-admin", address)
+	_, recipe, ok := strings.Cut(string(text), "\nyardmaster dev ")
+	if recipe, _, _ = strings.Cut(recipe, "\n"); !ok {
+		t.Fatal("the tutorial starts no cluster")
+	}
+	d := startDev(t, append(strings.Fields(recipe), "--gateway-admin", address)...)
 	ran := 0
 	for _, block := range blocks.FindAllStringSubmatch(string(text), -1) {
 		for line := range strings.Lines(block[2]) {
@@ -52,6 +56,11 @@ func TestTutorialRuns(t *testing.T) {
 			case words[0] == "cd":
 				dir = filepath.Join(dir, words[1])
 				continue
+			case words[0] == "git":
+				if out, err := inFolder(t, dir, words); err != nil {
+					t.Fatalf("%s: %v\n%s", command, err, out)
+				}
+				continue
 			case words[0] != "yardmaster":
 				t.Fatalf("%q: a test cannot run that", command)
 			case strings.TrimSpace(block[1]) == "cluster":
@@ -59,9 +68,7 @@ func TestTutorialRuns(t *testing.T) {
 			case words[2] == "simulate":
 				words = append(words, "--requests", "200") // all would take longer, and show no more here
 			}
-			c := exec.CommandContext(t.Context(), binary, words[1:]...)
-			c.Dir = dir
-			if out, err := c.CombinedOutput(); err != nil {
+			if out, err := inFolder(t, dir, append([]string{binary}, words[1:]...)); err != nil {
 				t.Fatalf("%s: %v\n%s", command, err, out)
 			}
 			ran++
@@ -73,6 +80,13 @@ func TestTutorialRuns(t *testing.T) {
 	if ran < 10 {
 		t.Errorf("%d commands were found", ran)
 	}
+}
+
+// inFolder runs a command in a folder.
+func inFolder(t *testing.T, dir string, words []string) ([]byte, error) {
+	c := exec.CommandContext(t.Context(), words[0], words[1:]...)
+	c.Dir = dir
+	return c.CombinedOutput()
 }
 
 // decides checks that a request is placed by a policy.

@@ -283,8 +283,9 @@ var (
 	PolicyWrites = Desc{Name: "yardmaster_policy_state_writes_total", Type: CounterType, Labels: []string{"policy", "fate"}, MaxSeries: named, Help: "Writes of policies to the cluster's state: committed, lost in a failed batch, or refused."}
 	// PolicyOutcomes counts outcomes of requests by fate: observed, lost.
 	PolicyOutcomes = Desc{Name: "yardmaster_policy_outcomes_total", Type: CounterType, Labels: []string{"fate"}, Help: "Outcomes of requests that observers were shown, and that were lost because they came too fast."}
-	// PolicyCounter is what policies count themselves.
-	PolicyCounter = Desc{Name: "yardmaster_policy_counter_total", Type: CounterType, Labels: []string{"policy", "counter"}, MaxSeries: named, Help: "Counters that policies declare in their manifests."}
+	// PolicyCounter is what policies count themselves, by stage: deciding (active or
+	// canary), shadow.
+	PolicyCounter = Desc{Name: "yardmaster_policy_counter_total", Type: CounterType, Labels: []string{"policy", "counter", "stage"}, MaxSeries: named, Help: "Counters that policies declare in their manifests, apart for what decides and what is a shadow."}
 )
 
 // Scaling: how many workers pools are to have, and do.
@@ -310,5 +311,5 @@ var (
 // PolicyHistogram is the family of a histogram that a policy declares, whose buckets
 // are its own. name is made of letters, digits and underscores.
 func PolicyHistogram(name string, buckets []float64) Desc {
-	return Desc{Name: "yardmaster_policy_value_" + name, Type: HistogramType, Labels: []string{"policy"}, Buckets: buckets, Help: "A histogram that policies declare in their manifests."}
+	return Desc{Name: "yardmaster_policy_value_" + name, Type: HistogramType, Labels: []string{"policy", "stage"}, Buckets: buckets, Help: "A histogram that policies declare in their manifests, apart for what decides and what is a shadow."}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -146,7 +145,6 @@ func (n *Node) census() {
 		there[v.Digest] = true
 		known := n.versions[v.Digest]
 		if known != nil && known.Index != v.Index { // deleted and uploaded again
-			n.outdate(known)
 			delete(n.versions, v.Digest)
 			known = nil
 		}
@@ -159,26 +157,11 @@ func (n *Node) census() {
 	}
 	for d, v := range n.versions {
 		if !there[d] {
-			n.outdate(v)
 			delete(n.versions, d)
 			n.gone[v.Ref()] = true
 		}
 	}
 }
-
-// outdate puts aside the members of an upload that is gone, so that another one of the
-// same bytes does not get them with their faults. They close when nobody uses them.
-func (n *Node) outdate(v *version) {
-	for key, m := range maps.Clone(n.members) {
-		if m.faults == v.faults {
-			delete(n.members, key)
-			n.members[outdated(&v.Version, key)] = m
-		}
-	}
-}
-
-// outdated is the key of a member of an upload that is gone; nothing asks for it.
-func outdated(v *rollout.Version, key string) string { return fmt.Sprintf("\x00%d %s", v.Index, key) }
 
 // forget drops the metrics of versions that are gone, once they decide nothing here any
 // more, unless another has the name.
@@ -335,19 +318,20 @@ var errPreparing = errors.New("being prepared")
 // equip finds what a binding is carried out with, or says what is not ready. A shadow
 // that is not ready is left out.
 func (n *Node) equip(k rollout.Kind, r *rollout.Resolved) (c crew, err error) {
-	if c.active, err = n.piecesOf(k, r.Active); err != nil {
+	if c.active, err = n.piecesOf(k, r.Active, false); err != nil {
 		return crew{}, err
 	}
-	if c.canary, err = n.piecesOf(k, r.Canary); err != nil {
+	if c.canary, err = n.piecesOf(k, r.Canary, false); err != nil {
 		return crew{}, err
 	}
-	if shadow, err := n.piecesOf(k, r.Shadow); err == nil {
+	if shadow, err := n.piecesOf(k, r.Shadow, true); err == nil {
 		c.shadow = shadow
 	}
 	return c, nil
 }
 
-func (n *Node) piecesOf(k rollout.Kind, s rollout.Stage) ([]piece, error) {
+// piecesOf are the parts of a stage that decides, or of a shadow.
+func (n *Node) piecesOf(k rollout.Kind, s rollout.Stage, shadow bool) ([]piece, error) {
 	var out []piece
 	for i := range s.Parts {
 		p := piece{part: &s.Parts[i]}
@@ -358,8 +342,8 @@ func (n *Node) piecesOf(k rollout.Kind, s rollout.Stage) ([]piece, error) {
 			}
 		} else if v != nil && v.fallen() && n.closed(s) {
 			p = fallen(&v.Version, p.part)
-		} else if p.member = n.members[keyOf(p.part)]; p.member == nil {
-			return nil, n.unready(p.part)
+		} else if p.member = n.members[keyOf(p.part, shadow)]; p.member == nil {
+			return nil, n.unready(p.part, shadow)
 		}
 		out = append(out, p)
 	}
@@ -386,9 +370,9 @@ func (p *piece) builtIn(k rollout.Kind) (err error) {
 }
 
 // unready is why a part cannot be used yet.
-func (n *Node) unready(p *rollout.Part) error {
+func (n *Node) unready(p *rollout.Part, shadow bool) error {
 	why := errPreparing
-	if f := n.failed[keyOf(p)]; f != nil {
+	if f := n.failed[keyOf(p, shadow)]; f != nil {
 		why = f.err
 	}
 	name := p.Policy
@@ -426,7 +410,7 @@ func (n *Node) sweep(ctx context.Context) {
 		return true
 	})
 	wanted := map[string]bool{}
-	n.eachPart(func(p *rollout.Part) { wanted[keyOf(p)] = true })
+	n.eachPart(func(p *rollout.Part, shadow bool) { wanted[keyOf(p, shadow)] = true })
 	for key, m := range n.members {
 		if m.sets > 0 || wanted[key] {
 			continue
@@ -454,13 +438,13 @@ func (n *Node) sweep(ctx context.Context) {
 func warmKey(d rollout.Digest) string { return "warm " + string(d[:]) }
 
 // eachPart calls f for the uploaded parts of all that is wanted, and of what was
-// active before.
-func (n *Node) eachPart(f func(*rollout.Part)) {
+// active before, and says which are a shadow's.
+func (n *Node) eachPart(f func(p *rollout.Part, shadow bool)) {
 	for _, w := range n.wanted {
-		for _, s := range []rollout.Stage{w.resolved.Active, w.resolved.Canary, w.resolved.Shadow, w.before} {
+		for k, s := range [...]rollout.Stage{w.resolved.Shadow, w.resolved.Active, w.resolved.Canary, w.before} {
 			for i := range s.Parts {
 				if !s.Parts[i].Native() {
-					f(&s.Parts[i])
+					f(&s.Parts[i], k == 0)
 				}
 			}
 		}
@@ -474,10 +458,10 @@ func (n *Node) start() {
 	}
 	now := n.deps.Clock.Now()
 	var next *job
-	n.eachPart(func(p *rollout.Part) {
-		v, key := n.versions[p.Version], keyOf(p)
+	n.eachPart(func(p *rollout.Part, shadow bool) {
+		v, key := n.versions[p.Version], keyOf(p, shadow)
 		if next == nil && v != nil && !v.fallen() && n.members[key] == nil && n.due(key, now) {
-			next = &job{version: v.Version, part: p, faults: v.faults, warmed: v.warmed}
+			next = &job{version: v.Version, part: p, shadow: shadow, faults: v.faults, warmed: v.warmed}
 		}
 	})
 	if next == nil {
@@ -508,7 +492,7 @@ func (n *Node) take(r result) {
 	}
 	key, longest := warmKey(r.job.version.Digest), longestRetry
 	if r.job.part != nil {
-		key, longest = keyOf(r.job.part), longestBoundRetry
+		key, longest = keyOf(r.job.part, r.job.shadow), longestBoundRetry
 	}
 	if r.err != nil {
 		f := n.failed[key]
@@ -523,9 +507,6 @@ func (n *Node) take(r result) {
 	}
 	delete(n.failed, key)
 	if r.member != nil {
-		if v == nil || v.faults != r.job.faults {
-			key = outdated(&r.job.version, key)
-		}
 		n.members[key] = r.member
 	}
 }

@@ -435,7 +435,7 @@ func TestServices(t *testing.T) {
 			t.Fatal(d.Fallback)
 		}
 	}
-	if n := r.count(measure.PolicyCounter, "my-own", "calls"); n != 60 {
+	if n := r.count(measure.PolicyCounter, "my-own", "calls", "deciding"); n != 60 {
 		t.Errorf("%v calls counted", n)
 	}
 	logged, dropped := r.count(measure.PolicyLines, "my-own@1", "logged"), r.count(measure.PolicyLines, "my-own@1", "dropped")
@@ -450,6 +450,38 @@ func TestServices(t *testing.T) {
 		if f.Desc.Name == h.Name && (len(f.Series) != 1 || f.Series[0].Counts[1] != 60) {
 			t.Errorf("%+v", f)
 		}
+	}
+}
+
+// A shadow decides nothing, so that nothing counts what it does as if it had: neither
+// metrics nor the state of the version that decides, though they are one version.
+func TestServicesOfAShadow(t *testing.T) {
+	c := newCluster()
+	r := newRig(t, c, live.Config{ShadowShare: 1})
+	const code = `i32.const 1 i32.const 64 i32.const 4 call 0 i32.const 0 i64.const 1 call 1 i32.const 0 f64.const 1.5 call 2
+		i32.const 0 i32.const 64 i32.const 4 i64.const 3 call 3 drop `
+	d := c.put(t, "my-own", "1", rollout.Router, wasmRouter("my-own", "1", code+each(last)))
+	r.await(c.change(t, rollout.Change{Kind: rollout.Router, Verb: rollout.VerbShadow, Stage: only("my-own", d)}))
+	counted := func(stage string) float64 { return r.count(measure.PolicyCounter, "my-own", "calls", stage) }
+	eventually(t, "the shadow is asked", func() bool {
+		r.decide(route.Query{})
+		return counted("shadow") > 0
+	})
+	if n := counted("deciding"); n != 0 {
+		t.Errorf("%v calls counted of what decides nothing", n)
+	}
+	if s := r.log.String(); !strings.Contains(s, "policy=my-own@1 stage=shadow line=seen") {
+		t.Errorf("log %q", s)
+	}
+	r.await(c.promote(t, only("my-own", d)))
+	before := counted("shadow")
+	for range 3 {
+		if d := r.decide(route.Query{}); d.Fallback != "" || d.Policy != "my-own@1" {
+			t.Fatalf("%+v", d.Mandate)
+		}
+	}
+	if counted("deciding") != 3 || counted("shadow") != before {
+		t.Errorf("%v calls counted of what decides, %v more of what was a shadow", counted("deciding"), counted("shadow")-before)
 	}
 }
 

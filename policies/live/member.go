@@ -37,9 +37,13 @@ type member struct {
 	observer   *host.Observer
 }
 
-// keyOf names a version with its parameters.
-func keyOf(p *rollout.Part) string {
+// keyOf names a version with its parameters. A shadow's is another one's than what
+// decides: it has instances, and services, of its own.
+func keyOf(p *rollout.Part, shadow bool) string {
 	b := append([]byte(nil), p.Version[:]...)
+	if shadow {
+		b = append(b, "shadow "...)
+	}
 	for _, q := range p.Params {
 		b = append(append(b, q.Name...), 0)
 		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(q.Value))
@@ -57,6 +61,7 @@ var (
 type job struct {
 	version rollout.Version
 	part    *rollout.Part // nil to compile only
+	shadow  bool          // the part is one of a shadow
 	faults  *faults
 	warmed  bool // compiled by the child before
 }
@@ -113,7 +118,7 @@ func (n *Node) load(ctx context.Context, j job, wasm []byte) (*member, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &member{key: keyOf(j.part), ref: v.Ref(), digest: v.Digest, kind: v.Kind, faults: j.faults, live: n.instances(v.Kind)}
+	m := &member{key: keyOf(j.part, j.shadow), ref: v.Ref(), digest: v.Digest, kind: v.Kind, faults: j.faults, live: n.instances(v.Kind)}
 	if manifest.Fallback != "" && v.Kind == rollout.Router {
 		if m.fallback, err = route.PolicyNamed(manifest.Fallback); err != nil {
 			return nil, fmt.Errorf("fallback: %w", err)
@@ -122,7 +127,7 @@ func (n *Node) load(ctx context.Context, j job, wasm []byte) (*member, error) {
 	if m.code, err = n.host.Compile(ctx, metered); err != nil {
 		return nil, err
 	}
-	if m.policy, err = m.code.StartWith(ctx, n.servicesOf(manifest), m.live, params); err != nil {
+	if m.policy, err = m.code.StartWith(ctx, n.servicesOf(manifest, j.shadow), m.live, params); err != nil {
 		return nil, errors.Join(err, m.code.Close(ctx))
 	}
 	if err := m.adapt(); err != nil {

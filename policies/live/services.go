@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/core/rollout"
 	"github.com/yardmaster/yardmaster/policies/abi"
 )
 
@@ -20,12 +21,15 @@ const (
 // mostFamilies bounds the histograms that policies may declare in a process's life.
 const mostFamilies = 256
 
-// services is what the host offers to one version's guests; see [host.Services].
+// services is what the host offers to one version's guests; see [host.Services]. A
+// shadow's count and log under a stage of their own, and what they write nobody else
+// reads: it goes when the shadow does.
 type services struct {
 	node  *Node
 	log   *slog.Logger
 	state string // the name of the state that it uses
 	local *local
+	aside *local // what a shadow has written to the cluster's state; nil for what decides
 
 	mu              sync.Mutex // of the bucket
 	lines           float64
@@ -36,26 +40,39 @@ type services struct {
 	histograms []*measure.Histogram // nil for one too many
 }
 
-func (n *Node) servicesOf(m *abi.Manifest) *services {
+// The stages under which policies' own metrics stand: what a canary counts is counted,
+// since it decides.
+const (
+	deciding  = "deciding"
+	shadowing = "shadow"
+)
+
+func (n *Node) servicesOf(m *abi.Manifest, shadow bool) *services {
 	ref := m.Name + "@" + m.Version
 	r := n.deps.Registry
 	s := &services{
 		node: n, log: n.deps.Log.With("policy", ref), state: m.StateOf(), lines: linesAtOnce, filled: n.deps.Clock.Now(),
 		logged: r.Counter(measure.PolicyLines, ref, "logged"), dropped: r.Counter(measure.PolicyLines, ref, "dropped"),
 	}
-	s.local = n.locals.of(s.state, n.usesState)
+	stage := deciding
+	if shadow {
+		stage = shadowing
+		s.local, s.aside, s.log = newLocal(), newLocal(), s.log.With("stage", stage)
+	} else {
+		s.local = n.locals.of(s.state, n.usesState)
+	}
 	for _, c := range m.Counters {
-		s.counters = append(s.counters, r.Counter(measure.PolicyCounter, m.Name, c.Name))
+		s.counters = append(s.counters, r.Counter(measure.PolicyCounter, m.Name, c.Name, stage))
 	}
 	for _, h := range m.Histograms {
-		s.histograms = append(s.histograms, n.histogram(m.Name, h))
+		s.histograms = append(s.histograms, n.histogram(m.Name, stage, h))
 	}
 	return s
 }
 
 // histogram is one that a policy declares. Its name holds the policy's, since another
 // policy's of that name may have other buckets.
-func (n *Node) histogram(policy string, m abi.Metric) *measure.Histogram {
+func (n *Node) histogram(policy, stage string, m abi.Metric) *measure.Histogram {
 	name := strings.ReplaceAll(policy, "-", "_") + "_" + m.Name
 	n.familiesMu.Lock()
 	defer n.familiesMu.Unlock()
@@ -65,7 +82,7 @@ func (n *Node) histogram(policy string, m abi.Metric) *measure.Histogram {
 		}
 		n.families[name] = true
 	}
-	h := n.deps.Registry.Histogram(measure.PolicyHistogram(name, m.Buckets), policy)
+	h := n.deps.Registry.Histogram(measure.PolicyHistogram(name, m.Buckets), policy, stage)
 	return &h
 }
 
@@ -116,6 +133,11 @@ func (s *services) Get(_ string, replicated bool, key, buf []byte) int {
 	if !replicated {
 		return s.local.get(key, buf)
 	}
+	if s.aside != nil {
+		if n := s.aside.get(key, buf); n >= 0 {
+			return n
+		}
+	}
 	value, ok := s.node.writer.get(s.state, key)
 	if !ok {
 		return -1
@@ -130,7 +152,14 @@ func (s *services) Set(_ string, replicated bool, key, value []byte) bool {
 		s.local.set(key, value)
 		return true
 	}
-	return s.node.deps.Cluster.Leading() && s.node.writer.set(s.state, key, value)
+	if !s.node.deps.Cluster.Leading() {
+		return false
+	}
+	if s.aside != nil {
+		s.aside.set(key, value)
+		return true
+	}
+	return s.node.writer.set(s.state, key, value)
 }
 
 // Add adds to a number in it, likewise.
@@ -141,5 +170,19 @@ func (s *services) Add(_ string, replicated bool, key []byte, delta int64) (int6
 	if !s.node.deps.Cluster.Leading() {
 		return 0, false
 	}
+	if s.aside != nil {
+		return s.addAside(key, delta), true
+	}
 	return s.node.writer.add(s.state, key, delta)
+}
+
+// addAside adds to what the shadow has written under a key, and else to the cluster's
+// number.
+func (s *services) addAside(key []byte, delta int64) int64 {
+	if s.aside.get(key, nil) < 0 {
+		if value, ok := s.node.writer.get(s.state, key); ok {
+			s.aside.set(key, rollout.NumberValue(rollout.Number(value)))
+		}
+	}
+	return s.aside.add(key, delta)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/clock"
 	"github.com/yardmaster/yardmaster/core/measure"
 	"github.com/yardmaster/yardmaster/core/rollout"
+	"github.com/yardmaster/yardmaster/policies/abi"
 	"github.com/yardmaster/yardmaster/policies/host"
 )
 
@@ -136,6 +137,48 @@ func TestWritesAreReadAtOnceAndBatched(t *testing.T) {
 	}
 	if w.set("p", []byte("more"), nil) || r.Counter(measure.PolicyWrites, "p", "refused").Value() != 1 {
 		t.Error("a batch has no bound")
+	}
+}
+
+func (*keeper) Leading() bool { return true }
+
+// What a shadow writes nobody else reads, and it reads its own.
+func TestStateOfAShadow(t *testing.T) {
+	table, err := (&rollout.Table{}).Put(rollout.Version{Policy: "p", Release: "1", Kind: rollout.Observer, Digest: rollout.Digest{1}, Size: 1}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if table, err = table.WriteState("p", []rollout.Write{{Op: rollout.WriteAdd, Key: "n", Delta: 40}}, 2); err != nil {
+		t.Fatal(err)
+	}
+	k := &keeper{table: table, index: 2}
+	r := &measure.Registry{}
+	n := &Node{
+		deps:   Deps{Cluster: k, Clock: clock.Real{}, Log: slog.New(slog.DiscardHandler), Registry: r},
+		writer: newWriter(k, r), locals: locals{by: map[string]*local{}}, families: map[string]bool{},
+	}
+	n.status.Store(&Status{})
+	m := &abi.Manifest{Name: "p", Version: "1"}
+	decides, shadow := n.servicesOf(m, false), n.servicesOf(m, true)
+	read := func(s *services, replicated bool) int64 {
+		buf := make([]byte, 8)
+		if s.Get("p", replicated, []byte("n"), buf) < 0 {
+			return -1
+		}
+		return rollout.Number(buf)
+	}
+	for _, replicated := range []bool{false, true} {
+		before := read(decides, replicated) // nothing, and 40
+		sum, ok := shadow.Add("p", replicated, []byte("n"), 2)
+		if want := max(before, 0) + 2; !ok || sum != want || read(shadow, replicated) != want || read(decides, replicated) != before {
+			t.Errorf("replicated %v: %d, %v; the shadow reads %d, what decides %d", replicated, sum, ok, read(shadow, replicated), read(decides, replicated))
+		}
+		if !shadow.Set("p", replicated, []byte("n"), rollout.NumberValue(7)) || read(shadow, replicated) != 7 || read(decides, replicated) != before {
+			t.Errorf("replicated %v: the shadow reads %d, what decides %d", replicated, read(shadow, replicated), read(decides, replicated))
+		}
+	}
+	if n.writer.pending.Load() != 0 {
+		t.Error("a shadow's write is on its way to the cluster")
 	}
 }
 

@@ -99,7 +99,7 @@ func (n *Node) bindingStatus(at place, w *bound) BindingStatus {
 	}
 	if _, err := n.equip(at.kind, &w.resolved); err != nil {
 		b.Why = err.Error()
-	} else if _, err := n.piecesOf(at.kind, w.resolved.Shadow); err != nil {
+	} else if _, err := n.piecesOf(at.kind, w.resolved.Shadow, true); err != nil {
 		b.Why = "shadow " + err.Error()
 	}
 	return b

@@ -27,9 +27,19 @@ type scene struct {
 	plan    *scale.Plan
 	traffic *traffic.Book
 	wanted  []scale.Key // pools that are to be there though nobody serves in them
+	// sleeps says that a pool may be empty, and is to come back when somebody asks;
+	// nil is that none does.
+	sleeps func(scale.Key) bool
 }
 
-// sample is all pools now: those of the fleet, of the plan, and wanted ones. Pools
+// over reports whether a pool of the plan is no pool any more, unless somebody serves in
+// it: it was set to nothing by hand, and the settings do not keep it.
+func (c *scene) over(p *scale.PoolPlan) bool {
+	return p.Desired == 0 && (c.sleeps == nil || !c.sleeps(p.Key))
+}
+
+// sample is all pools now: those of the fleet, of the plan unless they are over, and
+// wanted ones. Pools
 // beyond scale.MaxPools are left out, the last by key.
 func (s *sampler) sample(c *scene) map[scale.Key]scale.Sample {
 	sums := gather(c)
@@ -138,7 +148,9 @@ func gather(c *scene) map[scale.Key]*poolSum {
 	}
 	if c.plan != nil {
 		for i := range c.plan.Pools {
-			of(c.plan.Pools[i].Key)
+			if !c.over(&c.plan.Pools[i]) {
+				of(c.plan.Pools[i].Key)
+			}
 		}
 	}
 	for i := range c.view.Workers {

@@ -172,6 +172,7 @@ func (s *Scaler) look() (*scale.Plan, uint64) {
 	plan, index := s.duties.Planner.Plan()
 	s.term.history.Add(s.term.sampler.sample(&scene{
 		view: s.duties.Planner.View(), said: s.duties.Samples(), plan: plan, traffic: s.duties.Traffic, wanted: s.cfg.Pools,
+		sleeps: func(key scale.Key) bool { return s.cfg.Limits(key).Least == 0 },
 	}))
 	return plan, index
 }
@@ -188,7 +189,7 @@ func (s *Scaler) tick(ctx context.Context) {
 	}
 	s.ticks("asked")
 	if plan.Held() {
-		s.tell(w, want, "an operator holds the plan")
+		s.tell(w, want, "") // an operator's will is no fault: the plan says who holds it
 		return
 	}
 	next := s.term.limiter.Step(w, want, plan, cut(s.term.policy.Name(), policyName))

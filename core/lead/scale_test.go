@@ -269,6 +269,9 @@ func TestScalerLeavesAHeldPlanAlone(t *testing.T) {
 		if got := b.desired(); got != 2 {
 			t.Errorf("%d though it is held", got)
 		}
+		if r := b.scaler.Report(); r.Fault != "" || r.Pools[1].Want.Replicas != 4 {
+			t.Errorf("a held plan is no fault, and the policy still wants: %+v", r)
+		}
 		held.Policy = scale.Released
 		if _, err := b.Propose(t.Context(), planner.SetScalePlan{Plan: held}); err != nil {
 			t.Fatal(err)
@@ -276,6 +279,37 @@ func TestScalerLeavesAHeldPlanAlone(t *testing.T) {
 		b.ticks(1)
 		if got := b.desired(); got != 4 {
 			t.Errorf("%d after it was released", got)
+		}
+	})
+}
+
+// A pool that was set to nothing by hand and that nobody serves in is over, unless the
+// settings name it or let it sleep.
+func TestScalerForgetsPoolsThatAreOver(t *testing.T) {
+	phantom, named, sleeper := scale.Key{Model: "a", Role: fleet.RoleDecode}, scale.Key{Model: "b", Role: fleet.RoleDecode}, scale.Key{Model: "c", Role: fleet.RoleDecode}
+	limits := func(key scale.Key) scale.Limits {
+		if key == sleeper {
+			return scale.Limits{}
+		}
+		return scale.Limits{Least: 1}
+	}
+	playScale(t, ScaleConfig{Limits: limits, Pools: []scale.Key{named}}, func(b *bench) {
+		b.policy.set(decode(1))
+		plan := scale.Plan{Policy: scale.Released, Pools: []scale.PoolPlan{{Key: phantom}, {Key: named}, {Key: sleeper}, {Key: decodePool}}}
+		if _, err := b.Propose(t.Context(), planner.SetScalePlan{Plan: plan}); err != nil {
+			t.Fatal(err)
+		}
+		b.ticks(3)
+		got, _ := b.Plan()
+		var keys []scale.Key
+		for _, p := range got.Pools {
+			keys = append(keys, p.Key)
+		}
+		if diff := cmp.Diff([]scale.Key{named, sleeper, prefillPool, decodePool}, keys); diff != "" {
+			t.Error(diff)
+		}
+		if p, _ := got.Find(named); p.Desired != 1 {
+			t.Errorf("%d of the pool that the settings name", p.Desired)
 		}
 	})
 }

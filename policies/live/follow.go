@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -145,6 +146,7 @@ func (n *Node) census() {
 		there[v.Digest] = true
 		known := n.versions[v.Digest]
 		if known != nil && known.Index != v.Index { // deleted and uploaded again
+			n.outdate(known)
 			delete(n.versions, v.Digest)
 			known = nil
 		}
@@ -157,11 +159,26 @@ func (n *Node) census() {
 	}
 	for d, v := range n.versions {
 		if !there[d] {
+			n.outdate(v)
 			delete(n.versions, d)
 			n.gone[v.Ref()] = true
 		}
 	}
 }
+
+// outdate puts aside the members of an upload that is gone, so that another one of the
+// same bytes does not get them with their faults. They close when nobody uses them.
+func (n *Node) outdate(v *version) {
+	for key, m := range maps.Clone(n.members) {
+		if m.faults == v.faults {
+			delete(n.members, key)
+			n.members[outdated(&v.Version, key)] = m
+		}
+	}
+}
+
+// outdated is the key of a member of an upload that is gone; nothing asks for it.
+func outdated(v *rollout.Version, key string) string { return fmt.Sprintf("\x00%d %s", v.Index, key) }
 
 // forget drops the metrics of versions that are gone, once they decide nothing here any
 // more, unless another has the name.
@@ -507,6 +524,9 @@ func (n *Node) take(r result) {
 	}
 	delete(n.failed, key)
 	if r.member != nil {
+		if v == nil || v.faults != r.job.faults {
+			key = outdated(&r.job.version, key)
+		}
 		n.members[key] = r.member
 	}
 }

@@ -9,11 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/yardmaster/yardmaster/core/admit"
 	"github.com/yardmaster/yardmaster/core/measure"
 	"github.com/yardmaster/yardmaster/core/rollout"
-	"github.com/yardmaster/yardmaster/core/route"
-	"github.com/yardmaster/yardmaster/core/scale"
 )
 
 // follower is what the goroutine that follows the cluster knows.
@@ -33,6 +30,7 @@ type follower struct {
 	orphan   *member // came when nobody followed any more
 	learned  time.Time
 	shown    map[string]bool // policies with gauges
+	natives  map[post]native // that are bound
 	staged   map[string]bool // stages of several policies that have had metrics
 	gone     map[string]bool // versions that are no more and whose metrics may still be there
 }
@@ -40,7 +38,7 @@ type follower struct {
 func newFollower() follower {
 	return follower{
 		table: &rollout.Table{}, versions: map[rollout.Digest]*version{}, members: map[string]*member{}, failed: map[string]*failure{},
-		applied: map[place]*bound{}, wanted: map[place]*bound{}, shown: map[string]bool{}, staged: map[string]bool{}, gone: map[string]bool{},
+		applied: map[place]*bound{}, wanted: map[place]*bound{}, shown: map[string]bool{}, staged: map[string]bool{}, gone: map[string]bool{}, natives: map[post]native{},
 		jobs: make(chan job, 1), results: make(chan result, 1), reports: make(chan complaint, rollout.MaxPolicies*rollout.MaxVersions),
 	}
 }
@@ -272,7 +270,7 @@ func (n *Node) want() {
 func (n *Node) apply() {
 	changes, behind := false, false
 	for at, w := range n.wanted {
-		staff, err := n.equip(at.kind, &w.resolved)
+		staff, err := n.equip(at, &w.resolved)
 		if err != nil {
 			behind = true
 			old := n.applied[at]
@@ -334,27 +332,27 @@ var errPreparing = errors.New("being prepared")
 
 // equip finds what a binding is carried out with, or says what is not ready. A shadow
 // that is not ready is left out.
-func (n *Node) equip(k rollout.Kind, r *rollout.Resolved) (c crew, err error) {
-	if c.active, err = n.piecesOf(k, r.Active, false); err != nil {
+func (n *Node) equip(at place, r *rollout.Resolved) (c crew, err error) {
+	if c.active, err = n.piecesOf(at, r.Active, false); err != nil {
 		return crew{}, err
 	}
-	if c.canary, err = n.piecesOf(k, r.Canary, false); err != nil {
+	if c.canary, err = n.piecesOf(at, r.Canary, false); err != nil {
 		return crew{}, err
 	}
-	if shadow, err := n.piecesOf(k, r.Shadow, true); err == nil {
+	if shadow, err := n.piecesOf(at, r.Shadow, true); err == nil {
 		c.shadow = shadow
 	}
 	return c, nil
 }
 
 // piecesOf are the parts of a stage that decides, or of a shadow.
-func (n *Node) piecesOf(k rollout.Kind, s rollout.Stage, shadow bool) ([]piece, error) {
+func (n *Node) piecesOf(at place, s rollout.Stage, shadow bool) ([]piece, error) {
 	var out []piece
 	for i := range s.Parts {
 		p := piece{part: &s.Parts[i]}
 		v := n.versions[p.part.Version]
 		if p.part.Native() {
-			if err := p.builtIn(k); err != nil {
+			if err := n.builtIn(at, &p, shadow); err != nil {
 				return nil, err
 			}
 		} else if v != nil && v.fallen() && n.closed(s) {
@@ -365,25 +363,6 @@ func (n *Node) piecesOf(k rollout.Kind, s rollout.Stage, shadow bool) ([]piece, 
 		out = append(out, p)
 	}
 	return out, nil
-}
-
-// builtIn finds a native policy.
-func (p *piece) builtIn(k rollout.Kind) (err error) {
-	if len(p.part.Params) > 0 {
-		return fmt.Errorf("%w: %s is built in and takes none", errParam, p.part.Policy)
-	}
-	name := p.part.Policy
-	switch k {
-	case rollout.Router:
-		p.router, err = route.PolicyNamed(name)
-	case rollout.Admission:
-		p.admission, err = admit.PolicyNamed(name)
-	case rollout.Autoscaler:
-		p.autoscaler, err = scale.PolicyNamed(name)
-	case rollout.Observer:
-		err = fmt.Errorf("%w: no observer is built in", rollout.ErrUnknown)
-	}
-	return err
 }
 
 // unready is why a part cannot be used yet.
@@ -426,6 +405,7 @@ func (n *Node) sweep(ctx context.Context) {
 		}
 		return true
 	})
+	n.dismiss()
 	wanted := map[string]bool{}
 	n.eachPart(func(p *rollout.Part, shadow bool) { wanted[keyOf(p, shadow)] = true })
 	for key, m := range n.members {

@@ -97,9 +97,9 @@ func (n *Node) bindingStatus(at place, w *bound) BindingStatus {
 			}
 		}
 	}
-	if _, err := n.equip(at.kind, &w.resolved); err != nil {
+	if _, err := n.equip(at, &w.resolved); err != nil {
 		b.Why = err.Error()
-	} else if _, err := n.piecesOf(at.kind, w.resolved.Shadow, true); err != nil {
+	} else if _, err := n.piecesOf(at, w.resolved.Shadow, true); err != nil {
 		b.Why = "shadow " + err.Error()
 	}
 	return b

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -39,10 +40,25 @@ func (a *app) bind(c *cobra.Command, b *binding, change admin.PolicyChange) erro
 	if err := b.out.print(a.out, now, bindingHeading, [][]string{bindingRow(&now)}); err != nil {
 		return err
 	}
+	if b.model != "" && change.Verb != "clear" {
+		a.warnOfModel(c, client, b.model)
+	}
 	if now.Late != "" {
 		return &codedError{exitPartial, fmt.Errorf("it is agreed at index %d and not ready here yet: %s; what decided before decides on (`yardmaster policy list` shows how far a node is, --admin names another)", now.Index, now.Late)}
 	}
 	return nil
+}
+
+// warnOfModel says that nobody serves the model that something was bound for, which may
+// be a slip of the pen or come first.
+func (a *app) warnOfModel(c *cobra.Command, client *adminClient, model string) {
+	var found admin.Workers
+	if err := client.call(c.Context(), http.MethodGet, "/admin/workers", nil, &found); err != nil || len(found.Workers) == 0 {
+		return // nobody knows
+	}
+	if !slices.ContainsFunc(found.Workers, func(w admin.Worker) bool { return slices.Contains(w.Models, model) }) {
+		fmt.Fprintf(a.err, "yardmaster: warning: no worker serves a model called %q now; `yardmaster policy clear --kind KIND --model %s` takes the binding back\n", model, model)
+	}
 }
 
 // stageHelp explains how policies are named.

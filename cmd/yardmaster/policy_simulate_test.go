@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/yardmaster/yardmaster/core/sim"
 )
@@ -20,5 +21,13 @@ func TestComparisonAsJSON(t *testing.T) {
 		if err != nil || !strings.HasSuffix(string(got), tt.want) || strings.Count(string(got), "differs") != strings.Count(tt.want, "differs") {
 			t.Errorf("%v: %s, %v", tt.differs, got, err)
 		}
+	}
+}
+
+// Times are in milliseconds, as in the table, and nothing beside them is lost.
+func TestSimulatedTimes(t *testing.T) {
+	text, err := json.Marshal(simulated{Policy: "a", Report: &sim.Report{Requests: 3, First: sim.Times{P50: 1500 * time.Microsecond}}})
+	if err != nil || !strings.Contains(string(text), `"p50_ms":1.5`) || !strings.Contains(string(text), `"policy":"a"`) || !strings.Contains(string(text), `"requests":3`) {
+		t.Errorf("%s, %v", text, err)
 	}
 }

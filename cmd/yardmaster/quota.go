@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -45,6 +46,7 @@ func (a *app) quotaSet() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "set TENANT TOKENS",
 		Short:   "Limit a tenant to so many tokens a minute",
+		Long:    "Limit a tenant to so many tokens a minute. 0 refuses all that it asks for; drop ends\nthe limit.",
 		Example: "  yardmaster quota set acme 200000",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) != 2 {
@@ -57,7 +59,13 @@ func (a *app) quotaSet() *cobra.Command {
 			if err != nil {
 				return usage(fmt.Errorf("%q is not a number of tokens", args[1]))
 			}
-			return a.quotas(c, address, &out, http.MethodPut, quotaPath(args[0]), map[string]int64{"tokens_per_minute": tokens})
+			if err := a.quotas(c, address, &out, http.MethodPut, quotaPath(args[0]), map[string]int64{"tokens_per_minute": tokens}); err != nil {
+				return err
+			}
+			if tokens == 0 {
+				fmt.Fprintf(a.err, "yardmaster: warning: with a quota of 0 every request of %s is refused; `yardmaster quota drop %s` ends the limit\n", args[0], args[0])
+			}
+			return nil
 		},
 	}
 	adminFlag(c, &address)
@@ -74,7 +82,21 @@ func (a *app) quotaDrop() *cobra.Command {
 		Example: "  yardmaster quota drop acme",
 		Args:    operand("TENANT"),
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.quotas(c, address, &out, http.MethodDelete, quotaPath(args[0]), nil)
+			client, err := a.adminAt(address)
+			if err != nil {
+				return err
+			}
+			var before admin.QuotaList
+			if err := client.call(c.Context(), http.MethodGet, "/admin/quotas", nil, &before); err != nil {
+				return err
+			}
+			if err := a.quotas(c, address, &out, http.MethodDelete, quotaPath(args[0]), nil); err != nil {
+				return err
+			}
+			if !slices.ContainsFunc(before.Quotas, func(q admin.Quota) bool { return q.Tenant == args[0] }) {
+				fmt.Fprintf(a.err, "yardmaster: warning: %s had no quota, as far as this node knew\n", args[0])
+			}
+			return nil
 		},
 	}
 	adminFlag(c, &address)

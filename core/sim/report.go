@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -32,10 +33,16 @@ type Report struct {
 }
 
 // Times is a distribution of times.
-type Times struct {
-	Mean time.Duration `json:"mean_ns"`
-	P50  time.Duration `json:"p50_ns"`
-	P99  time.Duration `json:"p99_ns"`
+type Times struct{ Mean, P50, P99 time.Duration }
+
+// MarshalJSON writes milliseconds, as tables have them.
+func (t Times) MarshalJSON() ([]byte, error) {
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	return json.Marshal(struct {
+		Mean float64 `json:"mean_ms"`
+		P50  float64 `json:"p50_ms"`
+		P99  float64 `json:"p99_ms"`
+	}{ms(t.Mean), ms(t.P50), ms(t.P99)})
 }
 
 // String is the distribution in milliseconds.

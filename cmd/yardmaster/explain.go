@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/yardmaster/yardmaster/core/dispatch"
 	"github.com/yardmaster/yardmaster/server/admin"
 )
 
@@ -92,7 +93,8 @@ func (c *adminClient) explain(ctx context.Context, id string) (*admin.Explanatio
 	return &found, err
 }
 
-// explanationTable has a row for each candidate and each veto.
+// explanationTable has a row for each candidate and each veto, and for a refusal by
+// admission.
 func explanationTable(e *admin.Explanation) (heading []string, rows [][]string) {
 	heading = []string{"ATTEMPT", "LEG", "WORKER", "CHOSEN", "COST", "HIT", "QUEUED", "REQUESTS", "SIBLINGS", "ACTIVE", "SHARE", "NOTE"}
 	for i := range e.Placements {
@@ -109,6 +111,9 @@ func explanationTable(e *admin.Explanation) (heading []string, rows [][]string) 
 					number(c.Requests), number(c.Siblings), number(c.ActiveBlocks), rounded(c.Share), noteOf(p, &c, mark != ""),
 				})
 			}
+		}
+		if p.Path == dispatch.PathRefused {
+			rows = append(rows, []string{attempt, "admission", "", "", "", "", "", "", "", "", "", noteOf(p, &admin.Candidate{}, true)})
 		}
 		add("serve", p.Worker, p.Candidates)
 		add("prefill", p.Prefill, p.Prefilling)

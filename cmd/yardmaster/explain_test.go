@@ -31,3 +31,11 @@ func TestExplanationNamesPolicies(t *testing.T) {
 		t.Errorf("%q", notes)
 	}
 }
+
+// A refusal has no candidates, and is explained all the same.
+func TestExplanationOfARefusal(t *testing.T) {
+	_, rows := explanationTable(&admin.Explanation{Placements: []admin.Placement{{Path: "refused", Reason: "slo_ttft", Policy: "gate@2", PolicyIndex: 7}}})
+	if len(rows) != 1 || rows[0][1] != "admission" || rows[0][len(rows[0])-1] != "refused, slo_ttft, gate@2, bound at 7" {
+		t.Errorf("%q", rows)
+	}
+}

@@ -12,9 +12,11 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/yardmaster/yardmaster/policies/builtin"
 	"github.com/yardmaster/yardmaster/policies/vet"
 	"github.com/yardmaster/yardmaster/server/admin"
 )
@@ -34,8 +36,11 @@ and why.
 Planners take what one of their policy.trusted-key has signed. --key signs the
 upload with the private key in that file (yardmaster policy keygen makes a pair);
 --unsigned says that it is meant to have no signature, which only planners with
-policy.allow-unsigned accept.`,
-		Example: "  yardmaster policy push least-loaded.wasm --key team.key\n  yardmaster policy push least-loaded.wasm --unsigned",
+policy.allow-unsigned accept.
+
+builtin:kv-cost in place of a file is the policy of that name that comes with the
+program, in Wasm: to begin from on any cluster.`,
+		Example: "  yardmaster policy push least-loaded.wasm --key team.key\n  yardmaster policy push least-loaded.wasm --unsigned\n  yardmaster policy push builtin:kv-cost --unsigned",
 		Args:    operand("FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
 			module, err := readModule(args[0])
@@ -60,8 +65,16 @@ policy.allow-unsigned accept.`,
 	return c
 }
 
-// readModule reads a policy's file, whose length is bounded.
+// readModule reads a policy's file, whose length is bounded, or takes one that comes
+// with the program.
 func readModule(path string) ([]byte, error) {
+	if name, ok := strings.CutPrefix(path, builtin.Prefix); ok {
+		module, known := builtin.Module(name)
+		if !known {
+			return nil, usage(fmt.Errorf("no policy %q comes with the program; there is %s", path, builtin.Prefix+strings.Join(builtin.Names(), ", "+builtin.Prefix)))
+		}
+		return module, nil
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err

@@ -21,6 +21,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/sim"
 	"github.com/yardmaster/yardmaster/core/sim/trace"
 	"github.com/yardmaster/yardmaster/core/unit"
+	"github.com/yardmaster/yardmaster/policies/builtin"
 	"github.com/yardmaster/yardmaster/server/admin"
 )
 
@@ -261,10 +262,10 @@ func (c *comparison) MarshalJSON() ([]byte, error) {
 	return json.Marshal(&out)
 }
 
-// isFile reports whether a policy is named by a module's file.
+// isFile reports whether a policy is named by a module's file, or comes with the program.
 func isFile(what string) bool {
 	what, _ = bracketed(what)
-	if strings.HasSuffix(what, ".wasm") || strings.ContainsRune(what, os.PathSeparator) {
+	if strings.HasPrefix(what, builtin.Prefix) || strings.HasSuffix(what, ".wasm") || strings.ContainsRune(what, os.PathSeparator) {
 		return true
 	}
 	about, err := os.Stat(what)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strings"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
@@ -84,7 +85,7 @@ func (p *Parts) explain(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, "no_gateway", "this process has no gateway: ask the one that served the request")
 		return
 	}
-	id, err := url.PathUnescape(chi.URLParam(r, "id"))
+	id, err := pathParam(r, "id")
 	placements := d.Explain(id)
 	if err != nil || len(placements) == 0 {
 		fail(w, http.StatusNotFound, "not_found", "no such request among the last ones")
@@ -107,7 +108,17 @@ func localOnly(next http.Handler) http.Handler {
 	})
 }
 
-// Intent is the header that a change must carry, with any value.
+// pathParam is a part of the path, unescaped. The router has unescaped it already where
+// the path needs no form of its own to be kept in.
+func pathParam(r *http.Request, name string) (string, error) {
+	text := chi.URLParam(r, name)
+	if r.URL.RawPath == "" {
+		return text, nil
+	}
+	return url.PathUnescape(text)
+}
+
+// Intent is the header that a change must carry, with a value that means yes.
 const Intent = "X-Yardmaster-Admin"
 
 // deliberate refuses changes that a web page could have sent: a page of another
@@ -123,13 +134,22 @@ func deliberate(next http.Handler) http.Handler {
 		switch r.Method {
 		case http.MethodGet, http.MethodHead:
 		default:
-			if r.Header.Get(Intent) == "" {
+			if !meansYes(r.Header.Get(Intent)) {
 				fail(w, http.StatusForbidden, "no_intent", "a change needs the header "+Intent+": 1, which a web page cannot send")
 				return
 			}
 		}
 		next.ServeHTTP(w, r)
 	}))
+}
+
+// meansYes reports whether a header says neither nothing nor no.
+func meansYes(value string) bool {
+	switch strings.ToLower(strings.TrimSpace(value)) {
+	case "", "0", "f", "false", "n", "no", "off":
+		return false
+	}
+	return true
 }
 
 // Fault is an error as the API tells it.

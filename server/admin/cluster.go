@@ -20,6 +20,15 @@ var (
 	// ErrInvalid means that the request does not make sense. Code invalid, status
 	// 400.
 	ErrInvalid = errors.New("invalid")
+	// ErrConflict means that another changed it since the client looked: look again.
+	// Code conflict, status 409.
+	ErrConflict = errors.New("changed by another meanwhile")
+	// ErrUnknownTenant means that the tenant has no quota. Code not_found, status 404.
+	ErrUnknownTenant = errors.New("tenant has no quota")
+	// ErrBusy means that the cluster, or the node, could not do it just now, for no fault
+	// of the request's: trying again is harmless. Code busy, status 503, with
+	// Retry-After.
+	ErrBusy = errors.New("could not be done just now")
 	// ErrUncertain means that the change may or may not have come into force: look
 	// at the status before trying again. Code uncertain, status 502.
 	ErrUncertain = errors.New("the outcome is not known: look at the status before trying again")

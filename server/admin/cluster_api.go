@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -118,7 +117,7 @@ func (a *clusterAPI) add(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *clusterAPI) remove(w http.ResponseWriter, r *http.Request) {
-	id, err := url.PathUnescape(chi.URLParam(r, "id"))
+	id, err := pathParam(r, "id")
 	if err != nil {
 		failWith(w, fmt.Errorf("the id: %w", ErrInvalid))
 		return
@@ -260,6 +259,9 @@ func read(w http.ResponseWriter, r *http.Request, v any) bool {
 	return true
 }
 
+// busyRetry is after how many seconds a change is worth another try.
+const busyRetry = "5"
+
 // failWith tells an error of the cluster.
 func failWith(w http.ResponseWriter, err error) {
 	for _, known := range []struct {
@@ -270,11 +272,17 @@ func failWith(w http.ResponseWriter, err error) {
 		{ErrUncertain, http.StatusBadGateway, "uncertain"},
 		{ErrNoLeader, http.StatusServiceUnavailable, "no_leader"},
 		{ErrUnknownMember, http.StatusNotFound, "not_found"},
+		{ErrUnknownTenant, http.StatusNotFound, "not_found"},
+		{ErrBusy, http.StatusServiceUnavailable, "busy"},
+		{ErrConflict, http.StatusConflict, "conflict"},
 		{ErrRefused, http.StatusConflict, "refused"},
 		{ErrInvalid, http.StatusBadRequest, "invalid"},
 		{context.DeadlineExceeded, http.StatusGatewayTimeout, "timeout"},
 	} {
 		if errors.Is(err, known.err) {
+			if known.err == ErrBusy { //nolint:errorlint // of the table
+				w.Header().Set("Retry-After", busyRetry)
+			}
 			fail(w, known.status, known.code, err.Error())
 			return
 		}

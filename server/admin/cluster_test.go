@@ -145,6 +145,9 @@ func TestErrorsOfTheCluster(t *testing.T) {
 		{ErrNoLeader, 503, "no_leader"},
 		{ErrUnknownMember, 404, "not_found"},
 		{ErrRefused, 409, "refused"},
+		{ErrConflict, 409, "conflict"},
+		{ErrUnknownTenant, 404, "not_found"},
+		{ErrBusy, 503, "busy"},
 		{ErrInvalid, 400, "invalid"},
 		{ErrUncertain, 502, "uncertain"},
 		{context.DeadlineExceeded, 504, "timeout"},
@@ -169,6 +172,8 @@ func TestPagesChangeNothing(t *testing.T) {
 		"another port, by browser": {Intent, "1", "Sec-Fetch-Site", "same-site"},
 		"another origin":           {Intent, "1", "Origin", "http://localhost:3000"},
 		"nothing at all":           nil,
+		"a header that says no":    {Intent, "0"},
+		"a header that denies":     {Intent, " False"},
 	} {
 		for _, what := range [][2]string{{"POST", "/admin/cluster/step-down"}, {"DELETE", "/admin/cluster/peers/p1"}, {"PUT", "/admin/cluster/autopilot"}, {"POST", "/admin/cluster/snapshot"}} {
 			f := &fakeCluster{}

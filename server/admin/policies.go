@@ -42,10 +42,6 @@ type Policies interface {
 // status 422.
 var ErrUnfit = errors.New("policy refused")
 
-// ErrBusy means that the node could not try an upload just now, for no fault of the
-// upload's. Code busy, status 503, with Retry-After.
-var ErrBusy = errors.New("the policy could not be tried just now")
-
 // PoliciesHere is how far a node is.
 type PoliciesHere struct {
 	Node string `json:"node"`

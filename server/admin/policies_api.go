@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -95,7 +94,7 @@ func told(code string, err error) (f Fault) {
 // find is the version that the path names; it answers by itself when there is none.
 // What this node does not know may have come to another one a moment ago.
 func (a *policiesAPI) find(w http.ResponseWriter, r *http.Request) (v rollout.Version, ok bool) {
-	ref, err := url.PathUnescape(chi.URLParam(r, "ref"))
+	ref, err := pathParam(r, "ref")
 	if err == nil {
 		v, err = a.policies.Table().Find(ref)
 	}
@@ -203,9 +202,6 @@ func (a *policiesAPI) change(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, a.policies.Here().of(bindingOf(t, &b)))
 }
 
-// busyRetry is after how many seconds a push is worth another try.
-const busyRetry = "5"
-
 // failPolicy tells an error of policies, or of the cluster.
 func failPolicy(w http.ResponseWriter, err error) {
 	for _, known := range []struct {
@@ -215,7 +211,6 @@ func failPolicy(w http.ResponseWriter, err error) {
 	}{
 		{ErrUncertain, http.StatusBadGateway, "uncertain"},
 		{ErrUnfit, http.StatusUnprocessableEntity, "unfit"},
-		{ErrBusy, http.StatusServiceUnavailable, "busy"},
 		{rollout.ErrUnknown, http.StatusNotFound, "not_found"},
 		{rollout.ErrInvalid, http.StatusBadRequest, "invalid"},
 		{rollout.ErrExists, http.StatusConflict, "exists"},
@@ -227,9 +222,6 @@ func failPolicy(w http.ResponseWriter, err error) {
 		{rollout.ErrFull, http.StatusInsufficientStorage, "full"},
 	} {
 		if errors.Is(err, known.err) {
-			if errors.Is(err, ErrBusy) {
-				w.Header().Set("Retry-After", busyRetry)
-			}
 			fail(w, known.status, known.code, err.Error())
 			return
 		}

@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"net/http"
-	"net/url"
 
 	"github.com/go-chi/chi/v5"
 )
@@ -85,7 +84,7 @@ func (a *quotasAPI) drop(w http.ResponseWriter, r *http.Request) {
 }
 
 func tenantOf(w http.ResponseWriter, r *http.Request) (string, bool) {
-	tenant, err := url.PathUnescape(chi.URLParam(r, "tenant"))
+	tenant, err := pathParam(r, "tenant")
 	if err != nil {
 		fail(w, http.StatusBadRequest, "invalid", "the tenant's name is not understood")
 		return "", false

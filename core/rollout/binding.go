@@ -3,6 +3,9 @@ package rollout
 import (
 	"fmt"
 	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Binding is what is bound for one kind of policy, and for one model or all. It
@@ -89,6 +92,8 @@ func (c *Change) Validate() error {
 		return fmt.Errorf("%w: kind %.80q is none of %v", ErrInvalid, c.Kind, Kinds())
 	case len(c.Model) > MaxModel:
 		return fmt.Errorf("%w: the model's name is longer than %d bytes", ErrInvalid, MaxModel)
+	case !utf8.ValidString(c.Model) || strings.ContainsFunc(c.Model, unicode.IsControl):
+		return fmt.Errorf("%w: the model's name %.80q has control characters, or is no text", ErrInvalid, c.Model)
 	case c.Model != "" && (c.Kind == Autoscaler || c.Kind == Observer):
 		return fmt.Errorf("%w: a policy of kind %s sees all models; bind it without --model", ErrInvalid, c.Kind)
 	case c.Verb < VerbShadow || c.Verb > VerbClear:

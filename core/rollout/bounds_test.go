@@ -35,6 +35,8 @@ func TestChangesThatAreRefused(t *testing.T) {
 	}{
 		{"kind", Change{Kind: "x", Verb: VerbPin}, ErrInvalid, "is none of"},
 		{"verb", Change{Kind: Router, Verb: 99}, ErrInvalid, "verb 99"},
+		{"model that cannot be shown", Change{Kind: Router, Verb: VerbPin, Model: "a\x1b[31m"}, ErrInvalid, "control characters"},
+		{"model that is no text", Change{Kind: Router, Verb: VerbPin, Model: "a\xff"}, ErrInvalid, "no text"},
 		{"model too long", Change{Kind: Router, Verb: VerbPin, Model: strings.Repeat("m", MaxModel+1)}, ErrInvalid, "512 bytes"},
 		{"autoscaler of a model", Change{Kind: Autoscaler, Verb: VerbPromote, Model: "m"}, ErrInvalid, "without --model"},
 		{"canary of an autoscaler", Change{Kind: Autoscaler, Verb: VerbCanary, Share: 1}, ErrInvalid, "try shadow"},
@@ -83,7 +85,9 @@ func TestVersionsThatAreRefused(t *testing.T) {
 		says string
 	}{
 		{"name", func(v *Version) { v.Policy = "KV" }, ErrInvalid, "begins with a letter"},
-		{"no release", func(v *Version) { v.Release = "" }, ErrInvalid, "version of kv is empty"},
+		{"no release", func(v *Version) { v.Release = "" }, ErrInvalid, `version of kv is ""`},
+		{"release of a path", func(v *Version) { v.Release = "1/2?#" }, ErrInvalid, "letters, digits, ., _, + and -"},
+		{"release too long", func(v *Version) { v.Release = strings.Repeat("1", MaxRelease+1) }, ErrInvalid, "from 1 to 64"},
 		{"kind", func(v *Version) { v.Kind = "x" }, ErrInvalid, "is of kind"},
 		{"no digest", func(v *Version) { v.Digest = Digest{} }, ErrInvalid, "no digest"},
 		{"size", func(v *Version) { v.Size = MaxModule + 1 }, ErrInvalid, "up to 4194304"},

@@ -66,8 +66,8 @@ func (v *Version) Validate() error {
 	switch {
 	case !isName(v.Policy):
 		return fmt.Errorf("%w: a policy's name has from 1 to %d of a-z, 0-9, - and _, and begins with a letter; %.80q does not", ErrInvalid, MaxName, v.Policy)
-	case v.Release == "" || len(v.Release) > MaxRelease:
-		return fmt.Errorf("%w: the version of %s is empty or longer than %d bytes", ErrInvalid, v.Policy, MaxRelease)
+	case !isRelease(v.Release):
+		return fmt.Errorf("%w: the version of %s is %.80q; it has from 1 to %d of letters, digits, ., _, + and -", ErrInvalid, v.Policy, v.Release, MaxRelease)
 	case !v.Kind.Known():
 		return fmt.Errorf("%w: %s is of kind %.80q; it is one of %v", ErrInvalid, v.Ref(), v.Kind, Kinds())
 	case v.Digest.IsZero():
@@ -88,6 +88,22 @@ func isName(s string) bool {
 	}
 	for i := range len(s) {
 		if c := s[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return true
+}
+
+// isRelease reports whether s can be typed, and be part of a path, as it is.
+func isRelease(s string) bool {
+	if s == "" || len(s) > MaxRelease {
+		return false
+	}
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
+		case c == '.', c == '_', c == '+', c == '-':
+		default:
 			return false
 		}
 	}

@@ -34,7 +34,7 @@ type Manifest struct {
 	ABI          string       `json:"abi"` // "1.0"
 	Kind         Kind         `json:"kind"`
 	Name         string       `json:"name"`    // a to z, 0 to 9 and -, up to 63
-	Version      string       `json:"version"` // the author's own, up to 32 letters
+	Version      string       `json:"version"` // the author's own, up to 32 letters, digits, ., _, + and -
 	Columns      []Use        `json:"columns,omitempty"`
 	Params       []Param      `json:"params,omitempty"`
 	Capabilities []Capability `json:"capabilities,omitempty"`
@@ -168,13 +168,19 @@ func (m *Manifest) validate(p *problems) {
 	if !isName(m.Name) {
 		p.addf("name %q must have from 1 to 63 of a-z, 0-9, - and _, and begin with a letter", m.Name)
 	}
-	if n := len(m.Version); n < 1 || n > 32 || strings.ContainsFunc(m.Version, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		p.addf("version %q must have from 1 to 32 letters without spaces", m.Version)
+	if n := len(m.Version); n < 1 || n > 32 || strings.ContainsFunc(m.Version, outsideVersions) {
+		p.addf("version %q must have from 1 to 32 of letters, digits, ., _, + and -", m.Version)
 	}
 	m.validateColumns(p)
 	m.validateParams(p)
 	m.validateMetrics(p)
 	m.validateGrants(p)
+}
+
+// outsideVersions reports whether a version may not have the letter: it stands in
+// commands and paths as it is.
+func outsideVersions(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._+-", r)
 }
 
 func (m *Manifest) validateVersion(p *problems) {

@@ -2,9 +2,13 @@ package admin
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/go-chi/chi/v5"
+
+	"github.com/yardmaster/yardmaster/core/quota"
 )
 
 // Quotas is how many tokens tenants may use, as operators see and change it. Errors
@@ -30,6 +34,8 @@ type Quota struct {
 // QuotaList is all quotas.
 type QuotaList struct {
 	Quotas []Quota `json:"quotas"`
+	// Note is what to know of the change that was made, for people.
+	Note string `json:"note,omitempty"`
 }
 
 // quotasAPI serves /admin/quotas.
@@ -60,15 +66,27 @@ func (a *quotasAPI) list() QuotaList {
 
 func (a *quotasAPI) set(w http.ResponseWriter, r *http.Request) {
 	var want struct {
-		TokensPerMinute int64 `json:"tokens_per_minute"`
+		TokensPerMinute *int64 `json:"tokens_per_minute"`
 	}
 	tenant, ok := tenantOf(w, r)
 	if !ok || !read(w, r, &want) {
 		return
 	}
+	switch {
+	case want.TokensPerMinute == nil:
+		fail(w, http.StatusBadRequest, "invalid", "tokens_per_minute is missing; 0 refuses everything")
+		return
+	case !quota.SoundTenant(tenant):
+		fail(w, http.StatusBadRequest, "invalid", "the tenant's name has control characters, or is not UTF-8")
+		return
+	}
 	change(w, r, func(ctx context.Context) (QuotaList, error) {
-		err := a.quotas.Set(ctx, tenant, want.TokensPerMinute)
-		return a.list(), err
+		err := a.quotas.Set(ctx, tenant, *want.TokensPerMinute)
+		out := a.list()
+		if *want.TokensPerMinute == 0 {
+			out.Note = fmt.Sprintf("%q may use 0 tokens a minute: everything it asks is refused until its quota is set anew or dropped", tenant)
+		}
+		return out, err
 	})
 }
 
@@ -78,8 +96,13 @@ func (a *quotasAPI) drop(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	change(w, r, func(ctx context.Context) (QuotaList, error) {
+		had := slices.ContainsFunc(a.quotas.Quotas(), func(q Quota) bool { return q.Tenant == tenant })
 		err := a.quotas.Drop(ctx, tenant)
-		return a.list(), err
+		out := a.list()
+		if !had {
+			out.Note = fmt.Sprintf("%q had no quota", tenant)
+		}
+		return out, err
 	})
 }
 

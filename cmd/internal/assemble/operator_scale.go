@@ -1,13 +1,16 @@
 package assemble
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/yardmaster/yardmaster/cmd/internal/config"
 	"github.com/yardmaster/yardmaster/core/clock"
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/planner"
@@ -64,7 +67,7 @@ func (o scaleOperator) Status() admin.ScaleStatus {
 	for key, n := range draining {
 		of(key).Draining = n
 	}
-	out.Leader = o.look(of)
+	out.Leader = o.look(of, plan.Held())
 	for _, key := range slices.SortedFunc(maps.Keys(pools), scale.Key.Compare) {
 		out.Pools = append(out.Pools, *pools[key])
 	}
@@ -72,7 +75,7 @@ func (o scaleOperator) Status() admin.ScaleStatus {
 }
 
 // look adds what this node saw last, if it leads.
-func (o scaleOperator) look(of func(scale.Key) *admin.ScalePool) *admin.ScaleTick {
+func (o scaleOperator) look(of func(scale.Key) *admin.ScalePool, held bool) *admin.ScaleTick {
 	if o.scaling.scaler == nil {
 		return nil
 	}
@@ -87,7 +90,11 @@ func (o scaleOperator) look(of func(scale.Key) *admin.ScalePool) *admin.ScaleTic
 		if !seen.Want.Keep {
 			p.Wanted = &seen.Want.Replicas
 		}
-		if seen.Want.Reason != "" {
+		switch {
+		case held && p.Wanted != nil && p.Desired != nil && *p.Wanted != *p.Desired:
+			p.Reason = "an operator holds the plan; the policy: " + cmp.Or(seen.Want.Reason, "no reason given")
+		case held && p.Reason != "": // why it has the size that is held
+		case seen.Want.Reason != "":
 			p.Reason = seen.Want.Reason
 		}
 	}
@@ -137,13 +144,13 @@ func (o scaleOperator) Change(ctx context.Context, c admin.ScaleChange) error {
 }
 
 // changed is the plan that a change makes of the one in force. Without one it begins
-// with the fleet as it is.
+// with the fleet as it is. Pools that are over are not in it.
 func (o scaleOperator) changed(plan *scale.Plan, c admin.ScaleChange) (*scale.Plan, error) {
 	next := &scale.Plan{Budget: uint32(o.scaling.config.Budget)}
+	ready, draining := actuate.Count(o.store.View())
 	if plan != nil {
 		next.Budget, next.Pools = plan.Budget, slices.Clone(plan.Pools)
 	} else {
-		ready, _ := actuate.Count(o.store.View())
 		for _, key := range slices.SortedFunc(maps.Keys(ready), scale.Key.Compare) {
 			next.Pools = append(next.Pools, scale.PoolPlan{Key: key, Desired: ready[key]})
 		}
@@ -153,21 +160,68 @@ func (o scaleOperator) changed(plan *scale.Plan, c admin.ScaleChange) (*scale.Pl
 	case "release":
 		next.Policy = scale.Released
 	case "set":
-		role, err := fleet.ParseRole(c.Role)
+		key, err := o.pool(next, c, ready, draining)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", admin.ErrInvalid, err)
-		}
-		key := scale.Key{Model: c.Model, Role: role}
-		limits := o.scaling.config.Limits(key)
-		if limits.Most > 0 && *c.Desired > limits.Most {
-			return nil, fmt.Errorf("%w: scale.pool allows %s at most %d workers", admin.ErrInvalid, key, limits.Most)
+			return nil, err
 		}
 		next.Pools = slices.DeleteFunc(next.Pools, func(p scale.PoolPlan) bool { return p.Key == key })
 		at, _ := slices.BinarySearchFunc(next.Pools, key, func(p scale.PoolPlan, k scale.Key) int { return p.Compare(k) })
 		next.Pools = slices.Insert(next.Pools, at, scale.PoolPlan{Key: key, Desired: *c.Desired, Reason: "set by an operator"})
 	}
+	named := o.scaling.config.Named()
+	next.Pools = slices.DeleteFunc(next.Pools, func(p scale.PoolPlan) bool {
+		return p.Desired == 0 && ready[p.Key]+draining[p.Key] == 0 && !slices.Contains(named, p.Key) && o.scaling.config.Limits(p.Key).Least > 0
+	})
 	if err := next.Validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", admin.ErrInvalid, err)
 	}
 	return next, nil
+}
+
+// pool is the pool that a change is about. There must be such a one: of a name that was
+// mistyped a plan would have a pool in which nobody ever serves.
+func (o scaleOperator) pool(plan *scale.Plan, c admin.ScaleChange, fleets ...map[scale.Key]uint32) (scale.Key, error) {
+	role, err := fleet.ParseRole(c.Role)
+	if err != nil {
+		return scale.Key{}, fmt.Errorf("%w: %w", admin.ErrInvalid, err)
+	}
+	key := scale.Key{Model: c.Model, Role: role}
+	known := o.scaling.config.Named()
+	for _, p := range plan.Pools {
+		known = append(known, p.Key)
+	}
+	for _, workers := range fleets {
+		known = slices.AppendSeq(known, maps.Keys(workers))
+	}
+	if !slices.Contains(known, key) {
+		return key, fmt.Errorf("%w: there is no pool %s: it has no workers, and scale.pool does not name it; %s", admin.ErrInvalid, key, instead(key, known))
+	}
+	if limits := o.scaling.config.Limits(key); limits.Most > 0 && *c.Desired > limits.Most {
+		return key, fmt.Errorf("%w: scale.pool allows %s at most %d workers", admin.ErrInvalid, key, limits.Most)
+	}
+	return key, nil
+}
+
+// namedPools bounds how many pools a refusal lists.
+const namedPools = 8
+
+// instead says which pools there are, for one who named another.
+func instead(key scale.Key, known []scale.Key) string {
+	slices.SortFunc(known, scale.Key.Compare)
+	known = slices.Compact(known)
+	if len(known) == 0 {
+		return "there are none yet"
+	}
+	names := make([]string, 0, len(known))
+	for _, k := range known {
+		names = append(names, k.String())
+	}
+	text := "there are " + strings.Join(names[:min(len(names), namedPools)], ", ")
+	if more := len(names) - namedPools; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	if near := config.Nearest(key.String(), names); near != "" {
+		return fmt.Sprintf("did you mean %s? %s", near, text)
+	}
+	return text
 }

@@ -55,6 +55,7 @@ func TestPoolsAreSizedByWhoeverLeads(t *testing.T) {
 		`{"verb":"set","model":"m","role":"both","desired":2}`: http.StatusOK,
 		`{"verb":"set","model":"m","role":"both","desired":4}`: http.StatusBadRequest,
 		`{"verb":"set","model":"m","role":"all","desired":1}`:  http.StatusBadRequest,
+		`{"verb":"set","model":"n","role":"both","desired":0}`: http.StatusBadRequest, // nobody serves it
 	} {
 		if status := changeScale(t, other.AdminURL(), body); status != want {
 			t.Errorf("%s: status %d, want %d", body, status, want)
@@ -69,6 +70,10 @@ func TestPoolsAreSizedByWhoeverLeads(t *testing.T) {
 		return true
 	}
 	waitFor(t, "all know that the plan is held", held)
+	waitFor(t, "the leader says why it stays, and that it is no fault", func() bool {
+		s := pool(planners[leader])
+		return !s.Get("leader.fault").Exists() && strings.HasPrefix(s.Get("pools.0.reason").Str, "an operator holds the plan; the policy: ") == (s.Get("pools.0.wanted").Exists() && s.Get("pools.0.wanted").Int() != 2)
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), clusterWait)
 	defer cancel()
 	if err := planners[leader].store.StepDown(ctx); err != nil {

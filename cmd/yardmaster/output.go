@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
@@ -64,8 +67,22 @@ func (o *output) print(w io.Writer, value any, heading []string, rows [][]string
 		table := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 		fmt.Fprintln(table, strings.Join(heading, "\t"))
 		for _, row := range rows {
-			fmt.Fprintln(table, strings.Join(row, "\t"))
+			fmt.Fprintln(table, strings.Join(cells(row), "\t"))
 		}
 		return table.Flush()
 	}
 }
+
+// cells are a row as a terminal may show it: others chose some of the names, and what is
+// not printable in them would move, colour or hide what stands around.
+func cells(row []string) []string {
+	out := make([]string, len(row))
+	for i, cell := range row {
+		if out[i] = cell; strings.ContainsFunc(cell, unprintable) || !utf8.ValidString(cell) {
+			out[i] = strconv.Quote(cell)
+		}
+	}
+	return out
+}
+
+func unprintable(r rune) bool { return !unicode.IsPrint(r) }

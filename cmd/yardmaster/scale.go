@@ -115,7 +115,11 @@ func (a *app) scaleSet() *cobra.Command {
 		Short: "Set the size of a pool by hand, and hold the plan",
 		Long: `Set the size of a pool by hand, within the most of scale.pool and the budget. The plan
 is then held: no policy changes it before yardmaster scale resume. Bounds and budget
-themselves are settings.`,
+themselves are settings.
+
+The pool must be there: have workers, or be named in scale.pool. A size below the least
+of scale.pool, 1 where nothing is said, holds until resume. A pool that is set to 0 and
+not named in scale.pool leaves the plan when its workers are gone.`,
 		Example: "  yardmaster scale set llama/decode=3",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -123,7 +127,7 @@ themselves are settings.`,
 			if err != nil {
 				return usage(err)
 			}
-			return a.changeScale(c, address, &out, change)
+			return a.changeScale(c, address, &out, &change)
 		},
 	}
 	adminFlag(c, &address)
@@ -157,7 +161,7 @@ comes to lead. Workers that are lost are still replaced.`
 		Use: name, Short: short, Long: long, Example: "  yardmaster scale " + name,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.changeScale(c, address, &out, admin.ScaleChange{Verb: verb})
+			return a.changeScale(c, address, &out, &admin.ScaleChange{Verb: verb})
 		},
 	}
 	adminFlag(c, &address)
@@ -165,7 +169,7 @@ comes to lead. Workers that are lost are still replaced.`
 	return c
 }
 
-func (a *app) changeScale(c *cobra.Command, address string, out *output, change admin.ScaleChange) error {
+func (a *app) changeScale(c *cobra.Command, address string, out *output, change *admin.ScaleChange) error {
 	client, err := a.adminAt(address)
 	if err != nil {
 		return err
@@ -178,5 +182,24 @@ func (a *app) changeScale(c *cobra.Command, address string, out *output, change 
 	if err != nil {
 		return err
 	}
+	if text := belowLeast(&s, change); text != "" {
+		fmt.Fprintln(a.err, text)
+	}
 	return a.printScale(out, &s)
+}
+
+// belowLeast is what to know of a size that is less than the policies may choose; empty
+// of any other.
+func belowLeast(s *admin.ScaleStatus, change *admin.ScaleChange) string {
+	for i := range s.Pools {
+		p := &s.Pools[i]
+		if change.Desired != nil && p.Model == change.Model && p.Role == change.Role && *change.Desired < p.Least {
+			text := fmt.Sprintf("warning: %s/%s is to have %d, fewer than its least of %d, until yardmaster scale resume; then it grows again", p.Model, p.Role, *change.Desired, p.Least)
+			if *change.Desired == 0 {
+				text += ", unless its workers are gone by then and scale.pool does not name it"
+			}
+			return text
+		}
+	}
+	return ""
 }

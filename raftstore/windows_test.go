@@ -18,6 +18,7 @@ func TestLeaderComparesWindows(t *testing.T) {
 		c.Window = func() uint64 { return present }
 		c.noCalls = c.NodeID == "n1" // by either way of asking
 	})
+	y.level(nodes...)
 	ctx := within(t, 20*time.Second)
 	if _, err := nodes[0].Propose(ctx, planner.SetQuota{Tenant: "t", Limit: 100}); err != nil {
 		t.Fatal(err)

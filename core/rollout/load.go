@@ -63,7 +63,8 @@ func (l *Loader) Binding(b Binding) error {
 				return err
 			}
 			// One that fails closed is bound in quarantine, too.
-			if err := l.t.sound(&c); err != nil && !(errors.Is(err, ErrQuarantined) && c.Verb == VerbPromote && stage.Equal(b.Active) && l.t.closed(stage)) {
+			stays := c.Verb == VerbPromote && stage.Equal(b.Active) && l.t.closed(stage)
+			if err := l.t.sound(&c); err != nil && (!stays || !errors.Is(err, ErrQuarantined)) {
 				return fmt.Errorf("%w: %w", ErrInvalid, err)
 			}
 		}

@@ -120,7 +120,7 @@ const (
 // once, for want of memory or since the guest does not start, is tried again and again.
 func (p *Policy) mend() {
 	ctx := context.Background() // instances outlive whoever loaded the policy
-	timer := time.NewTimer(longestPause)
+	timer := time.NewTimer(longestPause) //nolint:forbidigo // pauses of one process, which nothing replays
 	defer timer.Stop()
 	missing, failures := 0, 0
 	for {

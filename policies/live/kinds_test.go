@@ -78,7 +78,7 @@ func TestAdmission(t *testing.T) {
 	if v := ask("m"); v.Action != admit.Reject || !v.Unavailable {
 		t.Errorf("one that fails closed: %+v", v)
 	}
-	lax := c.put(t, "lax", "1", rollout.Admission, wasmAdmission("lax", "1", "unreachable", ""))
+	lax := c.put(t, "lax", "2", rollout.Admission, wasmAdmission("lax", "2", "unreachable", ""))
 	bind("", rollout.VerbPromote, only("yes", yes))
 	bind("", rollout.VerbPromote, only("lax", lax))
 	eventually(t, "it is quarantined", func() bool { return ask("m").Priority == 9 })

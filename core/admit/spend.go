@@ -47,10 +47,18 @@ type SpenderConfig struct {
 	Share float64
 }
 
+// How long the ledger is not asked after it could not be reached: the first pause, which
+// doubles, and the longest.
+const (
+	firstPause   = time.Second
+	longestPause = 10 * time.Second
+)
+
 // Spender spends quotas that are the cluster's: tokens are reserved before a request
 // is served, out of what this gateway has been granted of the present window, and
 // settled after. While the ledger cannot be reached a tenant is let in on credit: a
-// quota must not turn the planners' outage into one of the service. The same holds for
+// quota must not turn the planners' outage into one of the service; the ledger is then
+// left alone for a moment, in which nobody waits and nothing is limited. The same holds for
 // a clock that is wrong, here or elsewhere: a window that is ahead by one is joined,
 // and where they are further apart nothing is refused and nothing is owed. It is safe
 // for concurrent use.
@@ -61,6 +69,33 @@ type Spender struct {
 
 	mu    sync.Mutex
 	purse map[string]*purse // of tenants that have a quota
+	down  outage
+}
+
+// outage is that of the ledger. The zero value is none.
+type outage struct {
+	since time.Time
+	pause time.Duration // 0 without an outage
+	asked bool          // somebody tries whether it is over
+}
+
+// lasts reports whether it is too early to ask again. A clock that is set back does not
+// make it longer.
+func (o *outage) lasts(now time.Time) bool {
+	return o.pause > 0 && (o.asked || !now.Before(o.since) && now.Sub(o.since) < o.pause)
+}
+
+// note takes in how asking went. What was asked before the outage was known makes it no
+// longer.
+func (o *outage) note(now time.Time, err error) {
+	switch {
+	case err == nil || errors.Is(err, ErrClock):
+		*o = outage{}
+	case o.pause == 0:
+		*o = outage{since: now, pause: firstPause}
+	case o.asked:
+		*o = outage{since: now, pause: min(2*o.pause, longestPause)}
+	}
 }
 
 // purse is what this gateway holds of one tenant's quota.
@@ -69,7 +104,8 @@ type purse struct {
 	left   unit.Tokens   // may be negative: outputs were longer than expected
 	owed   unit.Tokens   // part of what is missing that came from earlier windows
 	asking chan struct{} // closed when the grant that is being asked for is there; nil without one
-	empty  bool          // the ledger had no more in this window
+	empty  bool          // the ledger had no more in this window, under this limit
+	limit  unit.Tokens   // the quota's, when the purse was last opened
 	off    bool          // the ledger does not take this window for the present one
 }
 
@@ -96,14 +132,15 @@ type Reservation struct {
 	Credit  string // why it was let in without a grant, a word; empty if it has one
 }
 
-// Limits reports whether the tenant has a quota.
-func (s *Spender) Limits(tenant string) bool {
-	_, limited := s.granter.Quota(tenant)
-	return limited
+// Limit is the tenant's quota in a window, and whether it has one.
+func (s *Spender) Limit(tenant string) (limit unit.Tokens, limited bool) {
+	q, limited := s.granter.Quota(tenant)
+	return q.Limit, limited
 }
 
 // Reserve takes tokens of the tenant's quota. ok is false when this window has no
-// more; retry is then when the next begins.
+// more, and retry is then when the next begins; it is 0 when no window would ever have
+// so many.
 func (s *Spender) Reserve(ctx context.Context, tenant string, tokens unit.Tokens) (r Reservation, retry time.Duration, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Patience)
 	defer cancel()
@@ -112,9 +149,12 @@ func (s *Spender) Reserve(ctx context.Context, tenant string, tokens unit.Tokens
 		if !limited {
 			return Reservation{}, 0, true
 		}
+		if tokens > q.Limit {
+			return Reservation{}, 0, false
+		}
 		now := s.clock.Now()
 		r := Reservation{spender: s, tenant: tenant, tokens: tokens}
-		step, asking := s.take(&r, s.window(now), q)
+		step, asking := s.take(&r, now, q)
 		switch step {
 		case taken:
 			return r, 0, true
@@ -122,6 +162,8 @@ func (s *Spender) Reserve(ctx context.Context, tenant string, tokens unit.Tokens
 			return Reservation{}, s.untilNext(now), false
 		case astray:
 			return Reservation{Credit: CreditClock}, 0, true
+		case lent:
+			return r.onCredit(), 0, true
 		case asks:
 			if err := s.ask(ctx, &r, q.Limit); err != nil && !errors.Is(err, ErrClock) {
 				return r.onCredit(), 0, true
@@ -150,15 +192,17 @@ const (
 	taken  step = iota // the request is paid
 	spent              // there is no more
 	astray             // the clocks do not agree
+	lent               // the ledger cannot be reached, and is not asked for a moment
 	asks               // the caller is to ask the ledger
 	waits              // somebody does
 )
 
 // take pays out of the purse of the window that is the present one by our clock, or by
 // the ledger, and notes it in r.
-func (s *Spender) take(r *Reservation, own uint64, q Quota) (_ step, asking chan struct{}) {
+func (s *Spender) take(r *Reservation, now time.Time, q Quota) (_ step, asking chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	own := s.window(now)
 	if q.Window > own+1 {
 		return astray, nil
 	}
@@ -167,44 +211,69 @@ func (s *Spender) take(r *Reservation, own uint64, q Quota) (_ step, asking chan
 		r.window = p.window // clocks that are set back do not bring a window back
 	}
 	p := s.open(r.tenant, r.window)
+	p.follow(q.Limit, s.share(q.Limit))
 	switch {
 	case p.left >= r.tokens || p.left > 0 && p.empty:
 		// The last tokens pay for a request that is larger: what it takes beyond them
-		// is what the window gives too much, once for each gateway.
+		// is what the window gives too much, once for each gateway: a purse in debt
+		// lets nobody in.
 		p.left -= r.tokens
 		return taken, nil
 	case p.off:
 		return astray, nil
-	case p.empty || q.Limit <= 0:
+	case p.empty:
 		return spent, nil
+	case s.down.lasts(now):
+		return lent, nil
 	case p.asking != nil:
 		return waits, p.asking
 	default:
+		s.down.asked = s.down.pause > 0
 		p.asking = make(chan struct{})
 		return asks, nil
 	}
 }
 
+// follow has the purse be one of a quota of limit. After another limit the ledger may
+// have more; one that is lower takes what is left but for a share of it.
+func (p *purse) follow(limit, share unit.Tokens) {
+	if limit < p.limit {
+		p.left = min(p.left, share)
+	}
+	p.empty = p.empty && limit == p.limit
+	p.limit = limit
+}
+
+// share is what is asked for at once of a limit.
+func (s *Spender) share(limit unit.Tokens) unit.Tokens {
+	return unit.Tokens(float64(limit) * s.cfg.Share)
+}
+
 // ask gets a grant for the purse, which the caller has marked: what the request lacks,
-// debts included, so that it takes one entry of the log.
+// debts included, so that it takes one entry of the log. It has its whole patience,
+// whoever has gone meanwhile: what the log grants is the purse's, and a client that
+// leaves says nothing of the ledger.
 func (s *Spender) ask(ctx context.Context, r *Reservation, limit unit.Tokens) error {
 	s.mu.Lock()
 	p := s.purse[r.tenant] // stays while it is marked
 	lacks := r.tokens - p.left
 	s.mu.Unlock()
-	want := max(lacks, unit.Tokens(float64(limit)*s.cfg.Share), 1)
+	want := max(lacks, s.share(limit), 1)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Patience)
+	defer cancel()
 	granted, err := s.granter.Grant(ctx, r.tenant, r.window, want)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(p.asking)
 	p.asking = nil
+	s.down.note(s.clock.Now(), err)
 	if p.window != r.window {
 		return err
 	}
 	p.off = errors.Is(err, ErrClock)
 	if err == nil {
 		p.left += granted
-		p.empty = granted < want
+		p.empty = granted < want && p.limit == limit
 	}
 	return err
 }
@@ -220,7 +289,7 @@ func (s *Spender) open(tenant string, window uint64) *purse {
 	}
 	if window != p.window {
 		left := min(p.left, 0)
-		*p = purse{window: window, left: left, owed: -left, asking: p.asking}
+		*p = purse{window: window, left: left, owed: -left, asking: p.asking, limit: p.limit}
 	}
 	return p
 }
@@ -263,7 +332,7 @@ func (s *Spender) settle(tenant string, window uint64, back unit.Tokens) {
 
 // Left is what this gateway holds of the tenant's quota now.
 func (s *Spender) Left(tenant string) (tokens unit.Tokens, limited bool) {
-	if !s.Limits(tenant) {
+	if _, limited := s.Limit(tenant); !limited {
 		return 0, false
 	}
 	s.mu.Lock()

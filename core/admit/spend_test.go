@@ -236,13 +236,16 @@ func TestDebtsAreSettledAcrossWindows(t *testing.T) {
 		l := &ledger{limit: 100, given: map[uint64]unit.Tokens{}}
 		s, clk := at(l, 10)
 		first, _, _ := s.Reserve(t.Context(), "limited", 99)
-		large, _, ok := s.Reserve(t.Context(), "limited", 5001) // one is left
+		large, _, ok := s.Reserve(t.Context(), "limited", 100) // one is left
 		if !ok {
 			t.Fatal("the last token does not pay")
 		}
 		clk.Advance(time.Minute)
-		if _, _, ok := s.Reserve(t.Context(), "limited", 10); ok {
-			t.Fatal("a debt of 5,000 does not count")
+		if _, _, ok := s.Reserve(t.Context(), "limited", 10); !ok { // with the last again
+			t.Fatal("the last token does not pay in the next window")
+		}
+		if _, _, ok := s.Reserve(t.Context(), "limited", 1); ok {
+			t.Fatal("a debt of 99 does not count")
 		}
 		large.Settle(21) // owes 20
 		first.Settle(0)  // can pay them: it would have, a window before
@@ -259,7 +262,7 @@ func TestDebtsAreSettledAcrossWindows(t *testing.T) {
 			l := &ledger{limit: 100, given: map[uint64]unit.Tokens{}}
 			l.down.Store(true)
 			s := NewSpender(SpenderConfig{}, l, clock.Real{})
-			r, _, _ := s.Reserve(t.Context(), "limited", 5000)
+			r, _, _ := s.Reserve(t.Context(), "limited", 100)
 			l.down.Store(false)
 			time.Sleep(time.Minute)
 			s.Reserve(t.Context(), "limited", 1) // begins the window, with the debt

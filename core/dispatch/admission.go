@@ -35,13 +35,12 @@ func (l *Life) admit(ctx context.Context) error {
 		l.standing.priority = admit.Open{}.Admit(&admit.Ask{Class: l.req.Class}).Priority
 		policy = nil
 	}
-	output := l.expects()
 	if policy == nil {
-		return l.charge(ctx, output)
+		return l.charge(ctx)
 	}
 	l.identify(ctx)
 	l.standing.visit = l.d.tenants.Visit(l.tenant())
-	ask := l.ask(model, output)
+	ask := l.ask(model, l.expects())
 	v := judged(policy, policy.Admit(&ask))
 	l.count(v)
 	switch v.Action {
@@ -51,14 +50,13 @@ func (l *Life) admit(ctx context.Context) error {
 	case admit.Degrade:
 		if !l.req.Whole { // else there is no output, and engines may not know the field
 			l.req.Shorten(l.d.cfg.Degraded)
-			output = min(output, l.d.cfg.Degraded)
 		}
 	case admit.Queue:
 		l.standing.queues = true
 	case admit.Serve:
 	}
 	l.standing.priority = v.Priority
-	return l.charge(ctx, output)
+	return l.charge(ctx)
 }
 
 // lineUp gives a request that is to wait the visit that its place in the line depends
@@ -78,28 +76,59 @@ func idle(p admit.Policy, model uint64) bool {
 	return ok && i.Idle(model)
 }
 
-// charge reserves the prompt and the expected output of the tenant's quota, if it has
-// one.
-func (l *Life) charge(ctx context.Context, output unit.Tokens) error {
-	if q := l.d.deps.Quota; q == nil || l.req.Tenant == "" || !q.Limits(l.req.Tenant) {
+// charge reserves the prompt and the output of the tenant's quota, if it has one.
+func (l *Life) charge(ctx context.Context) error {
+	q := l.d.deps.Quota
+	if q == nil || l.req.Tenant == "" {
+		return nil
+	}
+	limit, limited := q.Limit(l.req.Tenant)
+	if !limited {
 		return nil
 	}
 	l.identify(ctx)
-	tokens := l.identity.tokens + output
-	r, retry, ok := l.d.deps.Quota.Reserve(ctx, l.req.Tenant, tokens)
+	tokens := l.reserves(limit)
+	r, retry, ok := q.Reserve(ctx, l.req.Tenant, tokens)
 	if !ok {
-		l.d.deps.Registry.Counter(measure.Admissions, "reject", "tenant_quota", ownQuota).Inc()
-		l.refuse("tenant_quota", route.Mandate{Policy: ownQuota})
-		return &errs.Error{
-			Kind: errs.Saturated, Client: "the tenant's quota of tokens is used up for now", Code: "tenant_quota", RetryAfter: retry, NoRetry: retry > time.Minute,
-			Cause: fmt.Errorf("quota: %d tokens were asked for", tokens),
-		}
+		return l.overQuota(tokens, limit, retry)
 	}
 	if r.Credit != "" {
 		l.d.deps.Registry.Counter(measure.Admissions, "credit", r.Credit, ownQuota).Inc()
 	}
 	l.standing.quota = r
 	return nil
+}
+
+// reserves is what the request may use at most, as far as that is known: of many that
+// begin at once nobody knows yet what they will have used. Of one that names no limit it
+// is what is expected, which by itself is no reason to call a quota too small.
+func (l *Life) reserves(limit unit.Tokens) unit.Tokens {
+	prompt := l.identity.tokens
+	if l.req.Whole || l.req.MaxTokens <= 0 {
+		return max(prompt, min(prompt+l.expects(), limit))
+	}
+	most := unit.Tokens(unseenOutput)
+	if context := unit.Tokens(l.model.context.Load()); context > 0 {
+		most = max(context-prompt, 0)
+	}
+	return prompt + min(l.req.MaxTokens, most)
+}
+
+// overQuota refuses a request that a quota has no tokens for: until the next window, or
+// for ever where retry is 0.
+func (l *Life) overQuota(tokens, limit unit.Tokens, retry time.Duration) error {
+	e := &errs.Error{
+		Kind: errs.Saturated, Client: "the tenant's quota of tokens is used up for now", Code: "tenant_quota", RetryAfter: retry, NoRetry: retry > time.Minute,
+		Cause: fmt.Errorf("quota: %d tokens were asked for", tokens),
+	}
+	if retry == 0 {
+		// Coming back is of use only when the quota has been set anew.
+		e.Code, e.NoRetry, e.RetryAfter = "tenant_quota_too_small", true, time.Minute
+		e.Client = fmt.Sprintf("the request may use %d tokens, its prompt and max_tokens together, and the tenant's quota is %d a minute: it would never be let in", tokens, limit)
+	}
+	l.d.deps.Registry.Counter(measure.Admissions, "reject", e.Code, ownQuota).Inc()
+	l.refuse(e.Code, route.Mandate{Policy: ownQuota})
+	return e
 }
 
 // rejected is a refusal as the client reads it.
@@ -136,10 +165,13 @@ func (l *Life) depart(o *Outcome) {
 	case l.placement == nil:
 		s.quota.Settle(0) // it was never sent
 	case o.Err != nil && o.Err.Kind == errs.Canceled:
-		// An engine may have computed all of it: what leaving early costs is what was
-		// reserved, or it would be free.
+		// An engine may have computed all of it: leaving early costs what was expected,
+		// or it would be free.
+		s.quota.Settle(l.identity.tokens + l.expects())
 	case o.Err != nil || l.status >= 400:
 		s.quota.Settle(0) // nobody accepted it, an engine refused it, or the answer was lost
+	default:
+		s.quota.Settle(l.identity.tokens + l.expects()) // nobody said what it used
 	}
 	l.standing = standing{}
 }

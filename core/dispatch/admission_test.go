@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -222,6 +223,87 @@ func TestQuotaOfRequestsThatCameToNothing(t *testing.T) {
 			y.balanced()
 		})
 	}
+}
+
+// shared is a ledger of one window that several gateways spend.
+type shared struct {
+	mu    sync.Mutex
+	limit unit.Tokens
+	given unit.Tokens
+}
+
+func (s *shared) Quota(tenant string) (admit.Quota, bool) {
+	return admit.Quota{Limit: s.limit}, tenant == "limited"
+}
+
+func (s *shared) Grant(_ context.Context, _ string, _ uint64, n unit.Tokens) (unit.Tokens, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n = min(n, s.limit-s.given)
+	s.given += n
+	return n, nil
+}
+
+// However many requests come at once, and however long their answers are, a window gives
+// away its limit and one request for each gateway.
+func TestParallelRequestsStayWithinAQuota(t *testing.T) {
+	const limit, output, many, gateways = 2000, 500, 60, 2
+	body := fmt.Sprintf(`{"model":"m","stream":true,"prompt":"hello","max_tokens":%d}`, output)
+	synctest.Test(t, func(t *testing.T) {
+		ledger := &shared{limit: limit}
+		var yards []*yard
+		for range gateways {
+			y := newYard(t, Config{}, fleet.Worker{ID: "w"})
+			y.d.deps.Quota = admit.NewSpender(admit.SpenderConfig{}, ledger, clock.NewVirtual(time.Unix(0, 0)))
+			y.d.model(y.d.deps.View(), "m").outputs.learn(5) // answers have been short so far
+			y.play = func(fleet.WorkerID, *engine.Call) script {
+				s := good()
+				for i := range s.body {
+					s.body[i].text = strings.Replace(s.body[i].text, `"completion_tokens":3`, fmt.Sprintf(`"completion_tokens":%d`, output), 1)
+				}
+				s.body[1] = part{text: evHi, after: time.Second}
+				return s
+			}
+			yards = append(yards, y)
+		}
+		var wg sync.WaitGroup
+		var spent, served, refused, odd atomic.Int64
+		for i := range many {
+			wg.Go(func() {
+				o := yards[i%gateways].told(t, &Request{ID: "r", Path: "/p", Tenant: "limited"}, body)
+				switch {
+				case o.Name == "ok":
+					served.Add(1)
+					spent.Add(int64(o.Usage.Prompt + o.Usage.Output))
+				case o.Err.Code == "tenant_quota":
+					refused.Add(1)
+				default:
+					odd.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		t.Logf("%d served with %d tokens, %d refused", served.Load(), spent.Load(), refused.Load())
+		if n := spent.Load(); n > limit+gateways*(output+10) || n < limit || odd.Load() != 0 || refused.Load() == 0 {
+			t.Errorf("%d of %d tokens were spent by %d requests; %d were refused, %d failed otherwise", n, limit, served.Load(), refused.Load(), odd.Load())
+		}
+	})
+}
+
+// A request that a quota could never let in is told so, in a sentence; one that names no
+// limit is not judged by what is expected of it.
+func TestQuotaIsTooSmall(t *testing.T) {
+	y := newYard(t, Config{}, fleet.Worker{ID: "w"})
+	y.d.deps.Quota = admit.NewSpender(admit.SpenderConfig{Share: 1}, &counted{left: 1000}, clock.NewVirtual(time.Unix(0, 0)))
+	y.d.model(y.d.deps.View(), "m").outputs.learn(5000)
+	o := y.told(t, &Request{ID: "r", Path: "/p", Tenant: "limited"}, `{"model":"m","prompt":"hello","max_tokens":1000}`)
+	if o.Err == nil || o.Err.Kind != errs.Saturated || o.Err.Code != "tenant_quota_too_small" || !o.Err.NoRetry || !strings.Contains(o.Err.Client, "quota is 1000 a minute") {
+		t.Errorf("%+v", o.Err)
+	}
+	if o := y.serveAs(t.Context(), "limited", admit.Standard); o.Name != "ok" {
+		t.Errorf("without max_tokens: %v", o.Err)
+	}
+	y.balanced()
 }
 
 // Leaving before the answer is there is not free: an engine may have computed it.

@@ -74,7 +74,11 @@ func (t *tenants) read(r io.Reader) error {
 	lines := bufio.NewScanner(r)
 	n := 1
 	for ; lines.Scan(); n++ {
-		if err := t.add(lines.Text()); err != nil {
+		line := lines.Text()
+		if n == 1 {
+			line = strings.TrimPrefix(line, "\ufeff") // a mark that some editors begin a file with
+		}
+		if err := t.add(line); err != nil {
 			return fmt.Errorf("line %d: %w", n, err)
 		}
 	}
@@ -99,6 +103,8 @@ func (t *tenants) add(line string) error {
 		return fmt.Errorf("%w: a line has a tenant, a key, and perhaps a class", ErrTenantKeys)
 	case len(words[0]) > maxTenantName:
 		return fmt.Errorf("%w: the tenant's name is longer than %d bytes", ErrTenantKeys, maxTenantName)
+	case !quota.SoundTenant(words[0]):
+		return fmt.Errorf("%w: the tenant's name has control characters, or is not UTF-8", ErrTenantKeys)
 	case len(t.keys) == maxTenantKeys:
 		return fmt.Errorf("%w: there are more than %d", ErrTenantKeys, maxTenantKeys)
 	}
@@ -145,6 +151,9 @@ func (t *tenants) of(r *http.Request) (string, admit.Class, error) {
 	name := r.Header.Get(t.header)
 	if len(name) > maxTenantName {
 		return "", 0, &errs.Error{Kind: errs.BadRequest, Client: fmt.Sprintf("the tenant's name is longer than %d bytes", maxTenantName), Code: "invalid_tenant"}
+	}
+	if !quota.SoundTenant(name) {
+		return "", 0, &errs.Error{Kind: errs.BadRequest, Client: "the tenant's name has control characters, or is not UTF-8", Code: "invalid_tenant"}
 	}
 	return name, t.highest, nil
 }

@@ -18,7 +18,7 @@ import (
 func TestTenantsByKey(t *testing.T) {
 	hash := sha256.Sum256([]byte("sk-two"))
 	file := filepath.Join(t.TempDir(), "keys")
-	text := "# who and what\nacme sk-one # their first\n\nacme sha256:" + hex.EncodeToString(hash[:]) + "\nother\tsk-three\nthird sk#four\n"
+	text := "\ufeffbom sk-zero\n# who and what\nacme sk-one # their first\n\nacme sha256:" + hex.EncodeToString(hash[:]) + "\nother\tsk-three\nthird sk#four\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -27,6 +27,7 @@ func TestTenantsByKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct{ header, value, want string }{
+		{"Authorization", "Bearer sk-zero", "bom"},
 		{"Authorization", "Bearer sk-one", "acme"},
 		{"Authorization", "Bearer sk-two", "acme"},
 		{"X-Api-Key", "sk-three", "other"},
@@ -63,13 +64,19 @@ func TestTenantsByHeader(t *testing.T) {
 	if _, _, err := whose.of(r); errs.KindOf(err) != errs.BadRequest {
 		t.Errorf("a long name: %v", err)
 	}
+	for _, name := range []string{"a\tb", "a\u0085b", "\xff", "a\u202eb"} {
+		r.Header.Set("X-Tenant", name)
+		if _, _, err := whose.of(r); errs.KindOf(err) != errs.BadRequest {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
 	if whose, err := openTenants(config.Gateway{}); whose != nil || err != nil || whose.serve() != nil {
 		t.Errorf("without tenants: %v, %v", whose, err)
 	}
 }
 
 func TestBadTenantKeys(t *testing.T) {
-	for _, text := range []string{"acme", "acme a b", "acme a critical b", "acme sha256:12", strings.Repeat("a", maxTenantName+1) + " k", "a k\nb k"} {
+	for _, text := range []string{"acme", "acme a b", "acme a critical b", "acme sha256:12", strings.Repeat("a", maxTenantName+1) + " k", "a k\nb k", "a\x1b[2J k", "\xff k", "a k\n\ufeffb k2"} {
 		file := filepath.Join(t.TempDir(), "keys")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"time"
 
 	"github.com/yardmaster/yardmaster/core/rollout"
 	"github.com/yardmaster/yardmaster/raftstore/blob"
@@ -71,19 +72,33 @@ func keepIn(folder string) func(rollout.Digest, []byte) error {
 }
 
 // bringPolicies brings an archive's modules to a quorum of planners, before the
-// state that names them.
+// state that names them. Where that takes long, they are brought once more, which costs
+// little, so that none is dropped before it is named.
 func (s *Store) bringPolicies(ctx context.Context, g *groups, folder string, a Archive) error {
+	began := time.Now()
+	if err := s.bringOnce(ctx, g, folder, a); err != nil {
+		return err
+	}
+	if time.Since(began) > blobGrace/4 {
+		if err := s.bringOnce(ctx, g, folder, a); err != nil {
+			return err
+		}
+	}
+	for _, d := range a.Missing {
+		s.log.Warn("the saved snapshot names a policy whose bytes it does not have; nodes that have them give them, else push it again", "digest", d)
+	}
+	return nil
+}
+
+func (s *Store) bringOnce(ctx context.Context, g *groups, folder string, a Archive) error {
 	for _, p := range a.Policies {
 		data, err := files.ReadBounded(filepath.Join(folder, p.Digest.String()), blob.MaxBlob)
 		if err != nil {
 			return fmt.Errorf("restore: %w", err)
 		}
-		if err := s.spread(ctx, g, p.Digest, data); err != nil {
+		if _, err := s.spread(ctx, g, p.Digest, data, nil); err != nil {
 			return fmt.Errorf("restore: nothing has changed: %w", err)
 		}
-	}
-	for _, d := range a.Missing {
-		s.log.Warn("the saved snapshot names a policy whose bytes it does not have; nodes that have them give them, else push it again", "digest", d)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package raftstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,9 @@ var (
 	// ErrTooFewHold means that the bytes are not on a quorum of voters. The text says
 	// what became of each. Putting them again is harmless.
 	ErrTooFewHold = errors.New("too few planners hold the policy's bytes")
+	// ErrUntrusted means that too many planners do not take an upload with that
+	// signature, or without one. The text has their sentences.
+	ErrUntrusted = errors.New("the planners do not accept it")
 )
 
 const (
@@ -41,11 +45,11 @@ const (
 	maxPuts  = 2
 	// The pauses between two rounds of asking everybody for a blob.
 	firstAsk, longestAsk = 100 * time.Millisecond, 5 * time.Second
-	// blobGrace is for how long a blob is kept that no version names: an upload that
-	// is about to be named, or a version that was deleted while a restore or a node
-	// behind may still want it.
-	blobGrace  = time.Hour
-	sweepEvery = 5 * time.Minute
+	// blobGrace is for how long a blob is kept that no version names: for an upload, or
+	// a state that is being restored, that is about to name it. Bringing it to the last
+	// one of a quorum takes holdTime at most.
+	blobGrace  = 2 * holdTime
+	sweepEvery = 30 * time.Second
 	// holdTime is how long a blob may take: to be put, to be held by a voter, to be
 	// had from anybody.
 	holdTime = time.Minute
@@ -102,29 +106,47 @@ func (s *Store) openBlobs() error {
 
 // PutBlob brings a policy's bytes to the planners and returns their digest once a
 // quorum of voters has them on disk, or in memory where their logs are, too. Then
-// a planner.PutPolicy may name them; until one does, they are kept for an hour.
+// a planner.PutPolicy may name them; until one does, they are kept for two minutes.
+// Nobody is asked whether the bytes are to be trusted: for uploads there is PutSigned.
 // Errors wrap blob.ErrSize, planner.ErrLevel, ErrBusy, ErrNotReady, ErrClosed or
 // ErrTooFewHold.
 func (s *Store) PutBlob(ctx context.Context, data []byte) (rollout.Digest, error) {
-	d := rollout.DigestOf(data)
+	d, _, err := s.put(ctx, data, nil)
+	return d, err
+}
+
+// PutSigned is PutBlob for an upload: each voter first judges its detached signature,
+// which may be empty, by its own Config.Verify, whatever node was asked to put it.
+// signer is what the planners call the key that made it; empty for none. Errors are
+// those of PutBlob, or wrap ErrUntrusted.
+func (s *Store) PutSigned(ctx context.Context, data, signature []byte) (d rollout.Digest, signer string, err error) {
+	return s.put(ctx, data, &upload{signature})
+}
+
+// upload is what the bytes of one came with.
+type upload struct{ signature []byte }
+
+func (s *Store) put(ctx context.Context, data []byte, up *upload) (d rollout.Digest, signer string, err error) {
+	d = rollout.DigestOf(data)
 	g := s.groups.Load()
 	switch {
 	case len(data) == 0 || len(data) > blob.MaxBlob:
-		return d, fmt.Errorf("%w: %d bytes; it may have up to %d", blob.ErrSize, len(data), blob.MaxBlob)
+		return d, "", fmt.Errorf("%w: %d bytes; it may have up to %d", blob.ErrSize, len(data), blob.MaxBlob)
 	case g == nil:
-		return d, s.notInCluster()
+		return d, "", s.notInCluster()
 	case s.ended():
-		return d, errors.Join(ErrClosed, s.Fault())
+		return d, "", errors.Join(ErrClosed, s.Fault())
 	case s.machine.FeatureLevel() < levelOfPolicies:
-		return d, fmt.Errorf("policies need feature level %d, the cluster is at %d: %w", levelOfPolicies, s.machine.FeatureLevel(), planner.ErrLevel)
+		return d, "", fmt.Errorf("policies need feature level %d, the cluster is at %d: %w", levelOfPolicies, s.machine.FeatureLevel(), planner.ErrLevel)
 	}
 	select {
 	case s.blobs.puts <- struct{}{}:
 		defer func() { <-s.blobs.puts }()
 	default:
-		return d, fmt.Errorf("%w: %d policies are being put here", ErrBusy, maxPuts)
+		return d, "", fmt.Errorf("%w: %d policies are being put here", ErrBusy, maxPuts)
 	}
-	return d, s.spread(ctx, g, d, data)
+	signer, err = s.spread(ctx, g, d, data, up)
+	return d, signer, err
 }
 
 // within is ctx that ends with the store, too, and after holdTime at the latest.
@@ -136,12 +158,13 @@ func (s *Store) within(ctx context.Context) (context.Context, context.CancelFunc
 
 // held is what became of a blob at one voter.
 type held struct {
-	id  string
-	err error
+	id, signer string
+	err        error
 }
 
-// spread has every voter hold the blob, and returns when a quorum does.
-func (s *Store) spread(ctx context.Context, g *groups, d rollout.Digest, data []byte) error {
+// spread has every voter hold the blob, and returns when a quorum does. up is nil for
+// bytes that are trusted already.
+func (s *Store) spread(ctx context.Context, g *groups, d rollout.Digest, data []byte, up *upload) (signer string, err error) {
 	ctx, cancel := s.within(ctx)
 	s.blobs.lend(d, data)
 	defer s.blobs.takeBack(d)
@@ -151,25 +174,48 @@ func (s *Store) spread(ctx context.Context, g *groups, d rollout.Digest, data []
 	asked := votersOf(g)
 	outcomes := make(chan held, len(asked))
 	for _, m := range asked {
-		all.Go(func() { outcomes <- held{m.ID, s.hold(ctx, m, d, data)} })
+		all.Go(func() {
+			by, err := s.hold(ctx, m, d, data, up)
+			outcomes <- held{m.ID, by, err}
+		})
 	}
 	has, failed := map[string]bool{}, map[string]error{}
 	for range asked {
 		o := <-outcomes
 		if has[o.id] = o.err == nil; o.err != nil {
 			failed[o.id] = o.err
+		} else {
+			signer = cmp.Or(signer, o.signer)
 		}
 		if now := votersOf(g); among(now, has) > len(now)/2 {
-			return nil
+			return signer, nil
 		}
 	}
-	err := fmt.Errorf("%w: %d of %d", ErrTooFewHold, among(asked, has), len(asked))
+	err = fmt.Errorf("%w: %d of %d", ErrTooFewHold, among(asked, has), len(asked))
+	if no := refusals(failed); len(asked)-no <= len(asked)/2 {
+		err = fmt.Errorf("%w: %d of %d refuse it", ErrUntrusted, no, len(asked))
+	}
 	for _, m := range asked {
 		if failed[m.ID] != nil {
 			err = fmt.Errorf("%w; %s: %w", err, m.ID, failed[m.ID])
 		}
 	}
-	return err
+	return "", err
+}
+
+// refusal is why a planner does not trust an upload.
+type refusal string
+
+// Error is its sentence.
+func (r refusal) Error() string { return string(r) }
+
+func refusals(failed map[string]error) (n int) {
+	for _, err := range failed {
+		if _, ok := errors.AsType[refusal](err); ok {
+			n++
+		}
+	}
+	return n
 }
 
 func votersOf(g *groups) []group.Member {
@@ -185,28 +231,41 @@ func among(members []group.Member, has map[string]bool) (n int) {
 	return n
 }
 
+// verify judges an upload by this planner's own trust.
+func (s *Store) verify(d rollout.Digest, up *upload) (signer string, err error) {
+	if up == nil || s.cfg.Verify == nil {
+		return "", nil
+	}
+	return s.cfg.Verify(d, up.signature)
+}
+
 // hold has one voter hold the blob. It tries again while that may help.
-func (s *Store) hold(ctx context.Context, m group.Member, d rollout.Digest, data []byte) error {
+func (s *Store) hold(ctx context.Context, m group.Member, d rollout.Digest, data []byte, up *upload) (signer string, err error) {
 	if m.ID == s.cfg.NodeID {
-		_, err := s.blobs.shelf.Put(ctx, data)
-		return err
+		if signer, err = s.verify(d, up); err != nil {
+			return "", refusal(err.Error())
+		}
+		_, err = s.blobs.shelf.Put(ctx, data)
+		return signer, err
 	}
 	if s.net == nil {
-		return fmt.Errorf("%w: this node has no port", peer.ErrUnreachable)
+		return "", fmt.Errorf("%w: this node has no port", peer.ErrUnreachable)
 	}
 	begin := time.Now()
 	for pause := firstAsk; ; pause = min(2*pause, longestAsk) {
-		err := s.askToHold(ctx, m, d, int64(len(data)))
+		signer, err = s.askToHold(ctx, m, d, int64(len(data)), up)
 		switch code := status.Code(err); {
 		case err == nil:
-			return nil
+			return signer, nil
 		case errors.Is(err, peer.ErrUnreachable) && time.Since(begin) > longestCall:
-			return err
+			return "", err
+		case code == codes.PermissionDenied && up != nil:
+			return "", refusal(status.Convert(err).Message())
 		case slices.Contains(finalCodes, code):
-			return errors.New(status.Convert(err).Message())
+			return "", errors.New(status.Convert(err).Message())
 		}
 		if !s.sleep(ctx, pause/2+rand.N(pause)) {
-			return err
+			return "", err
 		}
 	}
 }
@@ -214,13 +273,17 @@ func (s *Store) hold(ctx context.Context, m group.Member, d rollout.Digest, data
 // finalCodes are those after which asking the same node again does not help.
 var finalCodes = []codes.Code{codes.FailedPrecondition, codes.InvalidArgument, codes.Unimplemented, codes.PermissionDenied}
 
-func (s *Store) askToHold(ctx context.Context, m group.Member, d rollout.Digest, size int64) error {
+func (s *Store) askToHold(ctx context.Context, m group.Member, d rollout.Digest, size int64, up *upload) (signer string, err error) {
 	client, err := s.net.pool.Client(ctx, m.ID, s.whereIs(m.ID, m.Addr))
 	if err != nil {
-		return err
+		return "", err
 	}
-	_, err = client.HoldBlob(ctx, &peer.HoldBlobRequest{Digest: d[:], Size: size, Addr: s.cfg.Advertise})
-	return err
+	req := &peer.HoldBlobRequest{Digest: d[:], Size: size, Addr: s.cfg.Advertise}
+	if up != nil {
+		req.Signature = &peer.Signature{Bytes: up.signature}
+	}
+	resp, err := client.HoldBlob(ctx, req)
+	return resp.GetSigner(), err
 }
 
 // HoldBlob takes a blob in from the caller.
@@ -236,6 +299,14 @@ func (v service) HoldBlob(ctx context.Context, req *peer.HoldBlobRequest) (*peer
 	case s.Fault() != nil:
 		return nil, status.Errorf(codes.Unavailable, "%s has stopped: %v", s.cfg.NodeID, s.Fault())
 	}
+	var up *upload
+	if sig := req.GetSignature(); sig != nil {
+		up = &upload{sig.GetBytes()}
+	}
+	signer, err := s.verify(d, up)
+	if err != nil {
+		return nil, status.Error(codes.PermissionDenied, err.Error())
+	}
 	select {
 	case s.blobs.holds <- struct{}{}:
 		defer func() { <-s.blobs.holds }()
@@ -246,7 +317,7 @@ func (v service) HoldBlob(ctx context.Context, req *peer.HoldBlobRequest) (*peer
 	defer cancel()
 	s.blobs.shelf.Touch(d) // first, so that no sweep takes what Get has seen
 	if _, err := s.blobs.shelf.Get(ctx, d); err == nil {
-		return &peer.HoldBlobResponse{}, nil
+		return &peer.HoldBlobResponse{Signer: signer}, nil
 	}
 	data, err := s.fetchFrom(ctx, group.Member{ID: caller, Addr: req.GetAddr()}, d, req.GetSize())
 	if err == nil {
@@ -256,7 +327,7 @@ func (v service) HoldBlob(ctx context.Context, req *peer.HoldBlobRequest) (*peer
 	if err != nil {
 		return nil, status.Error(codeOf(err), err.Error())
 	}
-	return &peer.HoldBlobResponse{}, nil
+	return &peer.HoldBlobResponse{Signer: signer}, nil
 }
 
 // codeOf tells the caller of HoldBlob whether asking again may help.

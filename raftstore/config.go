@@ -10,6 +10,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/measure"
 	"github.com/yardmaster/yardmaster/core/planner"
 	"github.com/yardmaster/yardmaster/core/prefix"
+	"github.com/yardmaster/yardmaster/core/rollout"
 	"github.com/yardmaster/yardmaster/raftstore/transport"
 )
 
@@ -62,6 +63,11 @@ type Config struct {
 	// Window is the present window of quotas by this node's clock, with which it
 	// compares those of grants that it is to propose while it leads; nil compares none.
 	Window func() uint64
+
+	// Verify judges, by a planner's own trust, what an upload was signed with: it says
+	// whose signature of the digest that is, empty for an unsigned upload that it takes,
+	// or why it takes none. nil takes everything. It must not wait.
+	Verify func(d rollout.Digest, signature []byte) (signer string, err error)
 
 	Prefix prefix.Options // of the prefix index
 	Tuning Tuning         // zero but in tests

@@ -25,6 +25,9 @@ type Config struct {
 	// AllowUnsigned accepts uploads without a signature. One that has a signature must
 	// still have a good one, unless no key is trusted at all.
 	AllowUnsigned bool
+	// Elsewhere leaves signatures to others, who say with [Report.Judged] what they make
+	// of them. Trusted and AllowUnsigned then do not count.
+	Elsewhere bool
 	// Cache is the directory for compiled code, [host.Options.Cache]; empty keeps none.
 	Cache string
 	// CacheBytes bounds that directory; 0 means 256 MiB. The files not used for the
@@ -138,7 +141,7 @@ func (p *Pipeline) read(r *Report, wasm, signature []byte) (*host.Metered, error
 	r.passed(StepDigest, began, "SHA-256 %s", r.Digest)
 
 	began = time.Now()
-	text, err := p.signed(r, wasm, signature)
+	text, err := p.signed(r, digest, signature)
 	if err != nil {
 		return nil, r.refused(StepSignature, began, err)
 	}
@@ -153,6 +156,9 @@ func (p *Pipeline) read(r *Report, wasm, signature []byte) (*host.Metered, error
 
 	began = time.Now()
 	manifest, err := abi.Check(m)
+	if err == nil {
+		err = CheckFallback(manifest)
+	}
 	if err != nil {
 		return nil, r.refused(StepContract, began, err)
 	}
@@ -176,21 +182,10 @@ func pages(m *module.Memory) string {
 }
 
 // signed judges the signature and says so in a sentence.
-func (p *Pipeline) signed(r *Report, wasm, signature []byte) (string, error) {
-	switch {
-	case len(signature) == 0 && p.config.AllowUnsigned:
-		return "unsigned, which is allowed here", nil
-	case len(signature) == 0:
-		return "", fmt.Errorf("%w: there is none; sign the upload (policy push --key), or allow unsigned policies in the configuration", ErrSignature)
-	case len(p.config.Trusted) == 0 && p.config.AllowUnsigned:
-		return "signed, and no key is trusted here; unsigned policies are allowed", nil
-	case len(p.config.Trusted) == 0:
-		return "", fmt.Errorf("%w: no key is trusted here; configure policy.trusted-key", ErrSignature)
+func (p *Pipeline) signed(r *Report, digest [sha256.Size]byte, signature []byte) (text string, err error) {
+	if p.config.Elsewhere {
+		return "judged by the planners", nil
 	}
-	key, err := Verify(p.config.Trusted, wasm, signature)
-	if err != nil {
-		return "", err
-	}
-	r.Signer = key.Name
-	return "signed by " + key.Name, nil
+	r.Signer, text, err = Trust{p.config.Trusted, p.config.AllowUnsigned}.Judge(digest, signature)
+	return text, err
 }

@@ -103,6 +103,23 @@ func (r *Report) Err() error {
 	return nil
 }
 
+// Judged puts in what others made of the signature, where [Config.Elsewhere] left it to
+// them: by which key it was signed, empty for none, or why they do not take it.
+func (r *Report) Judged(signer string, why error) {
+	for i := range r.Steps {
+		s := &r.Steps[i]
+		switch {
+		case s.Name != StepSignature:
+		case why != nil:
+			s.Verdict, s.Text, r.Accepted = Refused, sentence(why), false
+		case signer != "":
+			s.Text, r.Signer = "signed by "+signer+", say the planners", signer
+		default:
+			s.Text = "accepted by the planners without a signature that counts"
+		}
+	}
+}
+
 // passed and refused append a step that began at a moment.
 func (r *Report) passed(name string, began time.Time, format string, args ...any) {
 	r.Steps = append(r.Steps, Step{name, Passed, fmt.Sprintf(format, args...), millis(time.Since(began))})

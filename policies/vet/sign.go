@@ -30,16 +30,49 @@ func Sign(private ed25519.PrivateKey, wasm []byte) []byte {
 
 // Verify finds the key that signed an upload. Errors wrap [ErrSignature].
 func Verify(keys []Key, wasm, signature []byte) (Key, error) {
+	return verify(keys, sha256.Sum256(wasm), signature)
+}
+
+func verify(keys []Key, digest [sha256.Size]byte, signature []byte) (Key, error) {
 	if len(signature) != ed25519.SignatureSize {
 		return Key{}, fmt.Errorf("%w: it has %d bytes; an Ed25519 signature has %d", ErrSignature, len(signature), ed25519.SignatureSize)
 	}
-	digest := sha256.Sum256(wasm)
 	for _, k := range keys {
 		if len(k.Public) == ed25519.PublicKeySize && ed25519.Verify(k.Public, digest[:], signature) {
 			return k, nil
 		}
 	}
 	return Key{}, fmt.Errorf("%w: none of the %d trusted keys made it for these bytes", ErrSignature, len(keys))
+}
+
+// Trust is whose uploads are accepted. The zero value accepts none.
+type Trust struct {
+	// Keys are those whose signatures count.
+	Keys []Key
+	// Unsigned accepts uploads without a signature. One that has a signature must still
+	// have a good one, unless no key is trusted at all.
+	Unsigned bool
+}
+
+// Judge says, for people, why an upload with that digest and detached signature, which
+// may be empty, is accepted, and by which key it was signed; empty is none that counts.
+// Errors wrap [ErrSignature].
+func (t Trust) Judge(digest [sha256.Size]byte, signature []byte) (signer, text string, err error) {
+	switch {
+	case len(signature) == 0 && t.Unsigned:
+		return "", "unsigned, which is allowed here", nil
+	case len(signature) == 0:
+		return "", "", fmt.Errorf("%w: there is none; sign the upload (policy push --key), or allow unsigned policies in the configuration", ErrSignature)
+	case len(t.Keys) == 0 && t.Unsigned:
+		return "", "signed, and no key is trusted here; unsigned policies are allowed", nil
+	case len(t.Keys) == 0:
+		return "", "", fmt.Errorf("%w: no key is trusted here; configure policy.trusted-key", ErrSignature)
+	}
+	key, err := verify(t.Keys, digest, signature)
+	if err != nil {
+		return "", "", err
+	}
+	return key.Name, "signed by " + key.Name, nil
 }
 
 // The types of PEM blocks that hold keys.

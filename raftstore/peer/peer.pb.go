@@ -1322,10 +1322,13 @@ func (x *FetchBlobResponse) GetData() []byte {
 }
 
 type HoldBlobRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Digest        []byte                 `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
-	Size          int64                  `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
-	Addr          string                 `protobuf:"bytes,3,opt,name=addr,proto3" json:"addr,omitempty"` // where the caller's port is
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Digest []byte                 `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
+	Size   int64                  `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
+	Addr   string                 `protobuf:"bytes,3,opt,name=addr,proto3" json:"addr,omitempty"` // where the caller's port is
+	// An upload's signature, which the node judges first; it refuses with
+	// PERMISSION_DENIED. Absent where the bytes belong to a state that is restored.
+	Signature     *Signature `protobuf:"bytes,4,opt,name=signature,proto3" json:"signature,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1381,15 +1384,68 @@ func (x *HoldBlobRequest) GetAddr() string {
 	return ""
 }
 
+func (x *HoldBlobRequest) GetSignature() *Signature {
+	if x != nil {
+		return x.Signature
+	}
+	return nil
+}
+
+// Signature is what an upload came with.
+type Signature struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bytes         []byte                 `protobuf:"bytes,1,opt,name=bytes,proto3" json:"bytes,omitempty"` // empty: unsigned
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Signature) Reset() {
+	*x = Signature{}
+	mi := &file_raftstore_peer_peer_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Signature) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Signature) ProtoMessage() {}
+
+func (x *Signature) ProtoReflect() protoreflect.Message {
+	mi := &file_raftstore_peer_peer_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Signature.ProtoReflect.Descriptor instead.
+func (*Signature) Descriptor() ([]byte, []int) {
+	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Signature) GetBytes() []byte {
+	if x != nil {
+		return x.Bytes
+	}
+	return nil
+}
+
 type HoldBlobResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Signer        string                 `protobuf:"bytes,1,opt,name=signer,proto3" json:"signer,omitempty"` // what the node calls the key that signed it; empty: unsigned
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HoldBlobResponse) Reset() {
 	*x = HoldBlobResponse{}
-	mi := &file_raftstore_peer_peer_proto_msgTypes[20]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1401,7 +1457,7 @@ func (x *HoldBlobResponse) String() string {
 func (*HoldBlobResponse) ProtoMessage() {}
 
 func (x *HoldBlobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_raftstore_peer_peer_proto_msgTypes[20]
+	mi := &file_raftstore_peer_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1414,7 +1470,14 @@ func (x *HoldBlobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldBlobResponse.ProtoReflect.Descriptor instead.
 func (*HoldBlobResponse) Descriptor() ([]byte, []int) {
-	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{20}
+	return file_raftstore_peer_peer_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *HoldBlobResponse) GetSigner() string {
+	if x != nil {
+		return x.Signer
+	}
+	return ""
 }
 
 var File_raftstore_peer_peer_proto protoreflect.FileDescriptor
@@ -1503,12 +1566,16 @@ const file_raftstore_peer_peer_proto_rawDesc = "" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\";\n" +
 	"\x11FetchBlobResponse\x12\x12\n" +
 	"\x04size\x18\x01 \x01(\x03R\x04size\x12\x12\n" +
-	"\x04data\x18\x02 \x01(\fR\x04data\"Q\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"\x8e\x01\n" +
 	"\x0fHoldBlobRequest\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\fR\x06digest\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x03R\x04size\x12\x12\n" +
-	"\x04addr\x18\x03 \x01(\tR\x04addr\"\x12\n" +
-	"\x10HoldBlobResponse*@\n" +
+	"\x04addr\x18\x03 \x01(\tR\x04addr\x12;\n" +
+	"\tsignature\x18\x04 \x01(\v2\x1d.yardmaster.peer.v1.SignatureR\tsignature\"!\n" +
+	"\tSignature\x12\x14\n" +
+	"\x05bytes\x18\x01 \x01(\fR\x05bytes\"*\n" +
+	"\x10HoldBlobResponse\x12\x16\n" +
+	"\x06signer\x18\x01 \x01(\tR\x06signer*@\n" +
 	"\x05Group\x12\x15\n" +
 	"\x11GROUP_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -1546,7 +1613,7 @@ func file_raftstore_peer_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_raftstore_peer_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_raftstore_peer_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_raftstore_peer_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_raftstore_peer_peer_proto_goTypes = []any{
 	(Group)(0),                // 0: yardmaster.peer.v1.Group
 	(Verdict)(0),              // 1: yardmaster.peer.v1.Verdict
@@ -1570,7 +1637,8 @@ var file_raftstore_peer_peer_proto_goTypes = []any{
 	(*FetchBlobRequest)(nil),  // 19: yardmaster.peer.v1.FetchBlobRequest
 	(*FetchBlobResponse)(nil), // 20: yardmaster.peer.v1.FetchBlobResponse
 	(*HoldBlobRequest)(nil),   // 21: yardmaster.peer.v1.HoldBlobRequest
-	(*HoldBlobResponse)(nil),  // 22: yardmaster.peer.v1.HoldBlobResponse
+	(*Signature)(nil),         // 22: yardmaster.peer.v1.Signature
+	(*HoldBlobResponse)(nil),  // 23: yardmaster.peer.v1.HoldBlobResponse
 }
 var file_raftstore_peer_peer_proto_depIdxs = []int32{
 	3,  // 0: yardmaster.peer.v1.Node.recovered_from:type_name -> yardmaster.peer.v1.Recovered
@@ -1587,27 +1655,28 @@ var file_raftstore_peer_peer_proto_depIdxs = []int32{
 	17, // 11: yardmaster.peer.v1.ChangeRequest.transfer:type_name -> yardmaster.peer.v1.Transfer
 	16, // 12: yardmaster.peer.v1.ChangeRequest.admit:type_name -> yardmaster.peer.v1.Member
 	1,  // 13: yardmaster.peer.v1.ChangeResponse.verdict:type_name -> yardmaster.peer.v1.Verdict
-	4,  // 14: yardmaster.peer.v1.Peer.Hello:input_type -> yardmaster.peer.v1.HelloRequest
-	6,  // 15: yardmaster.peer.v1.Peer.Found:input_type -> yardmaster.peer.v1.FoundRequest
-	9,  // 16: yardmaster.peer.v1.Peer.Propose:input_type -> yardmaster.peer.v1.ProposeRequest
-	11, // 17: yardmaster.peer.v1.Peer.ReadIndex:input_type -> yardmaster.peer.v1.ReadIndexRequest
-	13, // 18: yardmaster.peer.v1.Peer.Status:input_type -> yardmaster.peer.v1.StatusRequest
-	15, // 19: yardmaster.peer.v1.Peer.Change:input_type -> yardmaster.peer.v1.ChangeRequest
-	19, // 20: yardmaster.peer.v1.Peer.FetchBlob:input_type -> yardmaster.peer.v1.FetchBlobRequest
-	21, // 21: yardmaster.peer.v1.Peer.HoldBlob:input_type -> yardmaster.peer.v1.HoldBlobRequest
-	5,  // 22: yardmaster.peer.v1.Peer.Hello:output_type -> yardmaster.peer.v1.HelloResponse
-	8,  // 23: yardmaster.peer.v1.Peer.Found:output_type -> yardmaster.peer.v1.FoundResponse
-	10, // 24: yardmaster.peer.v1.Peer.Propose:output_type -> yardmaster.peer.v1.ProposeResponse
-	12, // 25: yardmaster.peer.v1.Peer.ReadIndex:output_type -> yardmaster.peer.v1.ReadIndexResponse
-	14, // 26: yardmaster.peer.v1.Peer.Status:output_type -> yardmaster.peer.v1.StatusResponse
-	18, // 27: yardmaster.peer.v1.Peer.Change:output_type -> yardmaster.peer.v1.ChangeResponse
-	20, // 28: yardmaster.peer.v1.Peer.FetchBlob:output_type -> yardmaster.peer.v1.FetchBlobResponse
-	22, // 29: yardmaster.peer.v1.Peer.HoldBlob:output_type -> yardmaster.peer.v1.HoldBlobResponse
-	22, // [22:30] is the sub-list for method output_type
-	14, // [14:22] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	22, // 14: yardmaster.peer.v1.HoldBlobRequest.signature:type_name -> yardmaster.peer.v1.Signature
+	4,  // 15: yardmaster.peer.v1.Peer.Hello:input_type -> yardmaster.peer.v1.HelloRequest
+	6,  // 16: yardmaster.peer.v1.Peer.Found:input_type -> yardmaster.peer.v1.FoundRequest
+	9,  // 17: yardmaster.peer.v1.Peer.Propose:input_type -> yardmaster.peer.v1.ProposeRequest
+	11, // 18: yardmaster.peer.v1.Peer.ReadIndex:input_type -> yardmaster.peer.v1.ReadIndexRequest
+	13, // 19: yardmaster.peer.v1.Peer.Status:input_type -> yardmaster.peer.v1.StatusRequest
+	15, // 20: yardmaster.peer.v1.Peer.Change:input_type -> yardmaster.peer.v1.ChangeRequest
+	19, // 21: yardmaster.peer.v1.Peer.FetchBlob:input_type -> yardmaster.peer.v1.FetchBlobRequest
+	21, // 22: yardmaster.peer.v1.Peer.HoldBlob:input_type -> yardmaster.peer.v1.HoldBlobRequest
+	5,  // 23: yardmaster.peer.v1.Peer.Hello:output_type -> yardmaster.peer.v1.HelloResponse
+	8,  // 24: yardmaster.peer.v1.Peer.Found:output_type -> yardmaster.peer.v1.FoundResponse
+	10, // 25: yardmaster.peer.v1.Peer.Propose:output_type -> yardmaster.peer.v1.ProposeResponse
+	12, // 26: yardmaster.peer.v1.Peer.ReadIndex:output_type -> yardmaster.peer.v1.ReadIndexResponse
+	14, // 27: yardmaster.peer.v1.Peer.Status:output_type -> yardmaster.peer.v1.StatusResponse
+	18, // 28: yardmaster.peer.v1.Peer.Change:output_type -> yardmaster.peer.v1.ChangeResponse
+	20, // 29: yardmaster.peer.v1.Peer.FetchBlob:output_type -> yardmaster.peer.v1.FetchBlobResponse
+	23, // 30: yardmaster.peer.v1.Peer.HoldBlob:output_type -> yardmaster.peer.v1.HoldBlobResponse
+	23, // [23:31] is the sub-list for method output_type
+	15, // [15:23] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_raftstore_peer_peer_proto_init() }
@@ -1627,7 +1696,7 @@ func file_raftstore_peer_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_raftstore_peer_peer_proto_rawDesc), len(file_raftstore_peer_peer_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   21,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -39,7 +39,7 @@ func governByFiles(ctx context.Context, p Process, c config.Policy, settings *co
 	}
 	settings.Policy = route.Policies()[0].Name()
 	c.AllowUnsigned = true
-	shop, err := openWorkshop(p, c, "")
+	shop, err := openWorkshop(p, c, "", byItself)
 	if err != nil {
 		return nil, err
 	}

@@ -60,10 +60,13 @@ func StartJoinedGateway(ctx context.Context, p Process, c *config.Config) (*Gate
 		operators.close()
 		return nil, err
 	}
+	if len(c.Policy.TrustedKeys) > 0 || c.Policy.AllowUnsigned {
+		p.Log.Warn("whose policies count is for the planners to say: policy.trusted-key and policy.allow-unsigned of a gateway that has joined them change nothing")
+	}
 	r := &replica{node: node, admin: operators, log: p.Log, process: p, patience: strandedFor}
 	r.seen.Store(node.store())
 	r.end = background(r.keep) //nolint:contextcheck // it outlives the start
-	if r.governing, err = govern(ctx, p, c.Policy, "", bound{view: r.seen.Load, live: node.store}); err != nil {
+	if r.governing, err = govern(ctx, p, c.Policy, "", byPlanners, bound{view: r.seen.Load, live: node.store}); err != nil {
 		r.close() //nolint:contextcheck // ctx may be over, and leaving needs time of its own
 		return nil, err
 	}

@@ -16,7 +16,9 @@ import (
 	"github.com/yardmaster/yardmaster/core/load"
 	"github.com/yardmaster/yardmaster/core/prefix"
 	"github.com/yardmaster/yardmaster/core/quota"
+	"github.com/yardmaster/yardmaster/core/rollout"
 	"github.com/yardmaster/yardmaster/core/traffic"
+	"github.com/yardmaster/yardmaster/policies/vet"
 	"github.com/yardmaster/yardmaster/raftstore"
 	"github.com/yardmaster/yardmaster/raftstore/identity"
 	"github.com/yardmaster/yardmaster/raftstore/transport"
@@ -36,6 +38,7 @@ type membership struct {
 	Voter   bool
 	Admin   string // where its admin API answers
 	Cluster config.Cluster
+	Trust   vet.Trust // whose uploads a planner takes
 }
 
 // node is this process as a node: its peer port, and the store behind it.
@@ -74,7 +77,11 @@ func enter(ctx context.Context, p Process, m membership) (*node, error) {
 		Port: out.port, Advertise: advertise, Join: m.Cluster.Join, BootstrapExpect: m.Cluster.BootstrapExpect,
 		ReapAfter: m.Cluster.ReapAfter, AdminAddr: m.Admin, Version: p.Version,
 		Heartbeat: scaled(heartbeat, times), Lease: scaled(lease, times), Prefix: prefixOptions(),
-		Window:   func() uint64 { return uint64(max(p.Clock.Now().Unix(), 0)) / quota.WindowSeconds },
+		Window: func() uint64 { return uint64(max(p.Clock.Now().Unix(), 0)) / quota.WindowSeconds },
+		Verify: func(d rollout.Digest, signature []byte) (string, error) {
+			signer, _, err := m.Trust.Judge(d, signature)
+			return signer, err
+		},
 		Registry: p.Registry, Logger: p.Log,
 	}
 	store, err := raftstore.Open(ctx, out.config)

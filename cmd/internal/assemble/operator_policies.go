@@ -28,6 +28,8 @@ type policyOperator struct {
 	// node is.
 	unbound func() map[string]string
 	clock   clock.Clock
+	// planners judge signatures, and not checks.
+	planners bool
 }
 
 // followTime is how long the answer to a change waits for this node to follow it.
@@ -60,7 +62,7 @@ func (o policyOperator) Push(ctx context.Context, wasm, signature []byte) (rollo
 	}
 	v := rollout.Version{
 		Policy: report.Name, Release: report.Version, Kind: rollout.Kind(report.Kind), Digest: rollout.DigestOf(wasm),
-		Size: int64(len(wasm)), Signer: report.Signer, Report: short(&report), Created: o.clock.Now().UnixMilli(),
+		Size: int64(len(wasm)), Created: o.clock.Now().UnixMilli(),
 		FailClosed: report.Manifest != nil && report.Manifest.Fail == "closed",
 	}
 	// A try on this node's table has the better sentence, and spares the others the
@@ -68,9 +70,21 @@ func (o policyOperator) Push(ctx context.Context, wasm, signature []byte) (rollo
 	if _, err := o.Table().Put(v, o.Table().Index()+1); err != nil {
 		return v, text, err
 	}
-	if _, err := o.store().PutBlob(ctx, wasm); err != nil {
+	_, signer, err := o.store().PutSigned(ctx, wasm, signature)
+	switch untrusted := errors.Is(err, raftstore.ErrUntrusted); {
+	case err != nil && !untrusted:
 		return v, text, tell(err)
+	case o.planners:
+		report.Judged(signer, err)
 	}
+	text, encoded = json.Marshal(report)
+	switch {
+	case encoded != nil:
+		return v, nil, encoded
+	case err != nil:
+		return v, text, fmt.Errorf("%w at step %s: %s", admin.ErrUnfit, vet.StepSignature, Plain(err.Error()))
+	}
+	v.Signer, v.Report = report.Signer, short(&report)
 	if err := o.propose(ctx, planner.PutPolicy{Version: v}); err != nil {
 		return v, text, err
 	}

@@ -79,8 +79,13 @@ func StartVoter(ctx context.Context, p Process, c *config.Config) (*Planner, err
 	if err != nil {
 		return nil, err
 	}
+	trust, err := trustOf(c.Policy)
+	if err != nil {
+		operators.close()
+		return nil, err
+	}
 	node, err := enter(ctx, p, membership{
-		ID: c.Planner.ID, Dir: c.Planner.DataDir, Voter: true, Admin: operators.address(), Cluster: c.Cluster,
+		ID: c.Planner.ID, Dir: c.Planner.DataDir, Voter: true, Admin: operators.address(), Cluster: c.Cluster, Trust: trust,
 	})
 	if err != nil {
 		operators.close()
@@ -116,7 +121,7 @@ func StartVoter(ctx context.Context, p Process, c *config.Config) (*Planner, err
 // govern starts following what is bound of policies.
 func (p *Planner) govern(ctx context.Context, process Process, c *config.Config) (err error) {
 	own := func() *raftstore.Store { return p.store }
-	p.governing, err = govern(ctx, process, c.Policy, c.Planner.DataDir, bound{view: own, live: own})
+	p.governing, err = govern(ctx, process, c.Policy, c.Planner.DataDir, byItself, bound{view: own, live: own})
 	if err == nil && c.Scale.On() {
 		p.governing.configure(rollout.Autoscaler, c.Scale.Policy)
 	}

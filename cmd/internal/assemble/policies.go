@@ -52,8 +52,8 @@ func (g *governor) unbound() map[string]string {
 
 // govern starts following what the cluster has bound. dataDir is the planner's; it
 // may be empty.
-func govern(ctx context.Context, p Process, c config.Policy, dataDir string, cluster live.Cluster) (*governor, error) {
-	shop, err := openWorkshop(p, c, dataDir)
+func govern(ctx context.Context, p Process, c config.Policy, dataDir string, by judge, cluster live.Cluster) (*governor, error) {
+	shop, err := openWorkshop(p, c, dataDir, by)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func governIn(ctx context.Context, p Process, shop *workshop, cluster live.Clust
 
 // operator is the policies as the admin API sees them.
 func (g *governor) operator(p Process, store func() *raftstore.Store) policyOperator {
-	return policyOperator{store: store, checks: g.shop.checks, node: g.Node, unbound: g.unbound, clock: p.Clock}
+	return policyOperator{store: store, checks: g.shop.checks, node: g.Node, unbound: g.unbound, clock: p.Clock, planners: g.shop.by == byPlanners}
 }
 
 // settle has a gateway's decisions follow the policies. admission is the configured one.

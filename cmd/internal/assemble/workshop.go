@@ -16,16 +16,20 @@ import (
 // workshop is where a process checks policies and compiles them.
 type workshop struct {
 	checks *vet.Pipeline
-	cache  string   // folder of compiled code
+	cache  string // folder of compiled code
+	by     judge
 	own    bool     // the folder is thrown away at the end
 	lock   *os.File // of a folder of its own
 }
 
 // openWorkshop makes the folder of compiled code, below dataDir where there is one,
-// and reads the trusted keys.
-func openWorkshop(p Process, c config.Policy, dataDir string) (*workshop, error) {
-	w := &workshop{cache: c.CacheDir}
-	var err error
+// and reads the trusted keys, which count where by is byItself.
+func openWorkshop(p Process, c config.Policy, dataDir string, by judge) (*workshop, error) {
+	w := &workshop{cache: c.CacheDir, by: by}
+	trust, err := trustOf(c)
+	if err != nil {
+		return nil, err
+	}
 	switch {
 	case w.cache != "":
 		err = os.MkdirAll(w.cache, 0o700)
@@ -40,18 +44,32 @@ func openWorkshop(p Process, c config.Policy, dataDir string) (*workshop, error)
 	if err != nil {
 		return nil, fmt.Errorf("policy.cache-dir: %w", err)
 	}
-	settings := vet.Config{AllowUnsigned: c.AllowUnsigned, Cache: w.cache, Command: p.PolicyChild}
-	for _, file := range c.TrustedKeys {
-		key, err := trustedKey(file)
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("policy.trusted-key: %w", err), w.close())
-		}
-		settings.Trusted = append(settings.Trusted, key)
-	}
+	settings := vet.Config{Trusted: trust.Keys, AllowUnsigned: trust.Unsigned, Elsewhere: by == byPlanners, Cache: w.cache, Command: p.PolicyChild}
 	if w.checks, err = vet.New(settings); err != nil {
 		return nil, errors.Join(fmt.Errorf("policy: %w", err), w.close())
 	}
 	return w, nil
+}
+
+// judge is who says whose uploads count.
+type judge bool
+
+const (
+	byItself   judge = false // this process, by its own settings
+	byPlanners judge = true  // the planners, by theirs
+)
+
+// trustOf is whose uploads count by the settings.
+func trustOf(c config.Policy) (vet.Trust, error) {
+	trust := vet.Trust{Unsigned: c.AllowUnsigned}
+	for _, file := range c.TrustedKeys {
+		key, err := trustedKey(file)
+		if err != nil {
+			return vet.Trust{}, fmt.Errorf("policy.trusted-key: %w", err)
+		}
+		trust.Keys = append(trust.Keys, key)
+	}
+	return trust, nil
 }
 
 const (

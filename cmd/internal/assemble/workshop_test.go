@@ -30,7 +30,7 @@ func TestLeftWorkshopsAreSwept(t *testing.T) {
 		return dir
 	}
 	left, fresh, other := make(ownCache+"1", time.Hour), make(ownCache+"2", 0), make("else-3", time.Hour)
-	first, err := openWorkshop(Process{}, config.Policy{}, "")
+	first, err := openWorkshop(Process{}, config.Policy{}, "", byItself)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestLeftWorkshopsAreSwept(t *testing.T) {
 	if err := os.Chtimes(first.cache, time.Now(), time.Now().Add(-time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	second, err := openWorkshop(Process{}, config.Policy{}, "")
+	second, err := openWorkshop(Process{}, config.Policy{}, "", byItself)
 	if err != nil {
 		t.Fatal(err)
 	}

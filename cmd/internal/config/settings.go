@@ -270,8 +270,8 @@ func (c *Config) table() []setting {
 		{"cluster.raft-multiplier", integer(&c.Cluster.RaftMultiplier, 1, 10), "1", "factor on Raft's timers (300 ms to miss a leader) for slow machines and networks; the same on all planners and gateways"},
 		{"cluster.reap-after", duration(&c.Cluster.ReapAfter, time.Second, day), "1m0s", "silence after which a gateway is no longer a member"},
 
-		{"policy.trusted-key", paths(&c.Policy.TrustedKeys), "", "public keys whose signatures on uploaded policies count, PEM files; yardmaster policy keygen makes a pair"},
-		{"policy.allow-unsigned", boolean(&c.Policy.AllowUnsigned), "false", "take uploaded policies that nobody signed; dev does, unless it trusts a key"},
+		{"policy.trusted-key", paths(&c.Policy.TrustedKeys), "", "public keys whose signatures on uploaded policies count, PEM files, the planners' where there are any; yardmaster policy keygen makes a pair"},
+		{"policy.allow-unsigned", boolean(&c.Policy.AllowUnsigned), "false", "take uploaded policies that nobody signed, for the planners to say where there are any; dev does, unless it trusts a key"},
 		{"policy.cache-dir", path(&c.Policy.CacheDir), "", "folder of policies' compiled code, which only this user may write; the default is policies in the planner's data folder, and a folder that is thrown away for others"},
 
 		{"scale.policy", choice(&c.Scale.Policy, ScalePolicies()...), ScaleOff, "how the leader sizes pools of workers, unless an autoscaler is bound with yardmaster policy promote; off sizes none; the same on all planners"},

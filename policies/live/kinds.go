@@ -96,14 +96,16 @@ func (a *admission) Admit(ask *admit.Ask) admit.Verdict {
 		stage, decisions = c.bound.canary, c.canary
 	}
 	if len(stage) == 0 {
-		return a.configured.Admit(ask)
+		v := a.configured.Admit(ask)
+		a.node.compare(c, ask, v)
+		return v
 	}
 	decisions.Inc()
 	v := a.node.judge(stage, ask, a.configured)
 	if v.Policy != "" {
 		v.Index, v.Canary = c.bound.index, canary
 	}
-	a.node.compare(c, ask, v, a.configured)
+	a.node.compare(c, ask, v)
 	return v
 }
 
@@ -170,8 +172,24 @@ func refusing(s rollout.Stage) []piece {
 	return []piece{{part: part, native: native{admission: host.Closed{}}}}
 }
 
-// compare asks the shadow, within its time.
-func (n *Node) compare(c *court, ask *admit.Ask, v admit.Verdict, configured admit.Policy) {
+// absent stands for what is configured where a shadow leaves the answer to it: that has
+// decided already, and would count the request or the tick twice.
+type absent struct{ asked bool }
+
+// Name is for nobody.
+func (a *absent) Name() string { return "absent" }
+
+// Admit notes that it was asked.
+func (a *absent) Admit(*admit.Ask) (v admit.Verdict) {
+	a.asked = true
+	return v
+}
+
+// Tick notes that it was asked.
+func (a *absent) Tick(*scale.Window, []scale.Want) { a.asked = true }
+
+// compare asks the shadow, within its time. One that has no answer is not compared.
+func (n *Node) compare(c *court, ask *admit.Ask, v admit.Verdict) {
 	if len(c.bound.shadow) == 0 {
 		return
 	}
@@ -180,12 +198,16 @@ func (n *Node) compare(c *court, ask *admit.Ask, v admit.Verdict, configured adm
 		c.unshadowed.Inc()
 		return
 	}
-	other := n.judge(c.bound.shadow, ask, configured)
+	var left absent
+	other := n.judge(c.bound.shadow, ask, &left)
 	now := n.deps.Clock.Now()
 	n.budget.spend(now.Sub(began), now)
-	if other.Action == v.Action {
+	switch {
+	case left.asked:
+		c.unshadowed.Inc()
+	case other.Action == v.Action:
 		c.agree.Inc()
-	} else {
+	default:
 		c.disagree.Inc()
 	}
 }
@@ -222,22 +244,26 @@ func (a *Autoscaler) Tick(w *scale.Window, want []scale.Want) {
 	if b == nil || len(b.active) == 0 {
 		a.mandate.Store(&route.Mandate{Policy: a.configured.Name()})
 		a.configured.Tick(w, want)
-		return
+	} else {
+		mandate := route.Mandate{Policy: stageName(b.active), Digest: stageDigest(b.active), Index: b.index}
+		a.mandate.Store(&mandate)
+		n.deps.Registry.Counter(measure.PolicyDecisions, string(rollout.Autoscaler), mandate.Policy, "active").Inc()
+		b.active[0].tick(w, want, a.configured)
 	}
-	mandate := route.Mandate{Policy: stageName(b.active), Digest: stageDigest(b.active), Index: b.index}
-	a.mandate.Store(&mandate)
-	n.deps.Registry.Counter(measure.PolicyDecisions, string(rollout.Autoscaler), mandate.Policy, "active").Inc()
-	b.active[0].tick(w, want, a.configured)
-	if len(b.shadow) == 0 {
+	if b == nil || len(b.shadow) == 0 {
 		return
 	}
 	a.other = append(a.other[:0], want...)
-	b.shadow[0].tick(w, a.other, a.configured)
+	var left absent
+	b.shadow[0].tick(w, a.other, &left)
 	result := "agree"
 	for i := range want {
 		if want[i].Keep != a.other[i].Keep || !want[i].Keep && want[i].Replicas != a.other[i].Replicas {
 			result = "disagree"
 		}
+	}
+	if left.asked {
+		result = "skipped"
 	}
 	n.deps.Registry.Counter(measure.PolicyShadow, stageName(b.shadow), result).Inc()
 }

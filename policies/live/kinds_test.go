@@ -147,6 +147,58 @@ func TestClosedAdmissionThatIsNotReady(t *testing.T) {
 	}
 }
 
+// counting counts what it is asked.
+type counting struct{ admitted, ticked int }
+
+func (c *counting) Name() string { return "counting" }
+
+func (c *counting) Admit(*admit.Ask) admit.Verdict {
+	c.admitted++
+	return admit.Verdict{Action: admit.Serve}
+}
+
+func (c *counting) Tick(_ *scale.Window, want []scale.Want) {
+	c.ticked++
+	for i := range want {
+		want[i] = scale.Want{Replicas: 3}
+	}
+}
+
+// A shadow is compared with the configured policy while nothing is active, which is
+// asked once for each decision, also by a shadow that has no answer.
+func TestShadowsBesideWhatIsConfigured(t *testing.T) {
+	c := newCluster()
+	r := newRig(t, c, live.Config{ShadowShare: 1})
+	native := &counting{}
+	guard, scaler := r.node.Admission(native), r.node.Autoscaler(native)
+	no := c.put(t, "no", "1", rollout.Admission, wasmAdmission("no", "1", refuse, ""))
+	mute := c.put(t, "mute", "1", rollout.Admission, wasmAdmission("mute", "1", "unreachable", ""))
+	const three = `i32.const 65536 i32.const 3 i32.store 0 i32.const 66560 i32.const 8 i32.store 0 i32.const 0`
+	d := c.put(t, "three", "1", rollout.Autoscaler, wasmOther("autoscaler", "three", "1", "ym_tick", "i32 -> i32", three, abi.PoolsRequestSize, []uint32{columnA, scores}, ""))
+	shadow := func(k rollout.Kind, stage rollout.Stage) {
+		r.await(c.change(t, rollout.Change{Kind: k, Verb: rollout.VerbShadow, Stage: stage}))
+	}
+	ask := func() {
+		t.Helper()
+		if v := guard.Admit(&admit.Ask{Now: time.Now(), Class: admit.Standard}); v.Action != admit.Serve || v.Policy != "" {
+			t.Errorf("%+v", v)
+		}
+	}
+	shadow(rollout.Admission, only("no", no))
+	ask()
+	shadow(rollout.Admission, only("mute", mute))
+	ask()
+	if yes, skipped := r.count(measure.PolicyShadow, "no@1", "disagree"), r.count(measure.PolicyShadow, "mute@1", "skipped"); yes != 1 || skipped != 1 || native.admitted != 2 {
+		t.Errorf("%v disagree, %v skipped, and what is configured was asked %d times", yes, skipped, native.admitted)
+	}
+	shadow(rollout.Autoscaler, only("three", d))
+	w := scale.Window{Now: time.Now(), Interval: time.Second, Pools: []scale.Pool{{Samples: []scale.Sample{{}}}}}
+	scaler.Tick(&w, make([]scale.Want, 1))
+	if n := r.count(measure.PolicyShadow, "three@1", "agree"); n != 1 || native.ticked != 1 || scaler.Mandate().Index != 0 {
+		t.Errorf("%v agree, %d ticks, under %+v", n, native.ticked, scaler.Mandate())
+	}
+}
+
 func TestAutoscaler(t *testing.T) {
 	c := newCluster()
 	r := newRig(t, c, live.Config{})

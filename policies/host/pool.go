@@ -119,7 +119,7 @@ const (
 // mend replaces broken instances until the policy closes. What cannot be replaced at
 // once, for want of memory or since the guest does not start, is tried again and again.
 func (p *Policy) mend() {
-	ctx := context.Background() // instances outlive whoever loaded the policy
+	ctx := context.Background()          // instances outlive whoever loaded the policy
 	timer := time.NewTimer(longestPause) //nolint:forbidigo // pauses of one process, which nothing replays
 	defer timer.Stop()
 	missing, failures := 0, 0

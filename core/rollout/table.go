@@ -48,9 +48,25 @@ func (t *Table) Versions() []Version {
 // in order, or six digits or more of its digest. Errors wrap ErrUnknown, or
 // ErrQuarantined where a name has no version in order any more.
 func (t *Table) Find(ref string) (Version, error) {
+	v, _, err := t.find(ref)
+	return v, err
+}
+
+// Look is Find for who only looks: a name without a version in order is its
+// newest one out of service. Errors wrap ErrUnknown.
+func (t *Table) Look(ref string) (Version, error) {
+	v, out, err := t.find(ref)
+	if err != nil && out != nil {
+		return *out, nil
+	}
+	return v, err
+}
+
+// find finds a version. out is set with an error that wraps ErrQuarantined, and is what
+// that is about.
+func (t *Table) find(ref string) (v Version, out *Version, err error) {
 	name, release, exact := strings.Cut(ref, "@")
 	var found []Version
-	var out *Version // the newest that is out of service
 	for _, v := range t.Versions() {
 		switch {
 		case !exact && v.Policy == name && v.Quarantined > 0:
@@ -63,15 +79,15 @@ func (t *Table) Find(ref string) (Version, error) {
 	}
 	switch {
 	case len(found) == 0 && out != nil:
-		return Version{}, fmt.Errorf("%w: %s (%s): push a new version, or name it with @ to delete it", ErrQuarantined, out.Ref(), out.Reason)
+		return Version{}, out, fmt.Errorf("%w: %s (%s): push a new version, or name it with @ to delete it", ErrQuarantined, out.Ref(), out.Reason)
 	case len(found) == 0:
-		return Version{}, fmt.Errorf("%w: no version %.80q; `yardmaster policy list` shows what there is", ErrUnknown, ref)
+		return Version{}, nil, fmt.Errorf("%w: no version %.80q; `yardmaster policy list` shows what there is", ErrUnknown, ref)
 	case len(found) > 1 && found[0].Policy != found[len(found)-1].Policy:
-		return Version{}, fmt.Errorf("%w: %.80q may be %s or %s; give more digits", ErrUnknown, ref, found[0].Ref(), found[1].Ref())
+		return Version{}, nil, fmt.Errorf("%w: %.80q may be %s or %s; give more digits", ErrUnknown, ref, found[0].Ref(), found[1].Ref())
 	case len(found) > 1 && !exact && found[0].Policy != name:
-		return Version{}, fmt.Errorf("%w: %.80q may be %s or %s; give more digits", ErrUnknown, ref, found[0].Ref(), found[1].Ref())
+		return Version{}, nil, fmt.Errorf("%w: %.80q may be %s or %s; give more digits", ErrUnknown, ref, found[0].Ref(), found[1].Ref())
 	}
-	return found[len(found)-1], nil
+	return found[len(found)-1], nil, nil
 }
 
 // minPrefix is how many digits of a digest name a version.

@@ -482,6 +482,12 @@ func TestLifeOfAPolicy(t *testing.T) {
 		t.Errorf("%+v, %v: a quarantined version is not the newest in order", v, err)
 	}
 	tab = ok(tab.Quarantine(digest("kv@1"), "traps", 11))
+	if _, err := tab.Find("kv"); !errors.Is(err, ErrQuarantined) {
+		t.Error(err)
+	}
+	if v, err := tab.Look("kv"); err != nil || v.Release != "2" || v.Quarantined != 10 {
+		t.Errorf("looked at: %+v, %v", v, err)
+	}
 	if b, _ := tab.Binding(Router, ""); !b.Active.Empty() || len(b.Previous) != 0 {
 		t.Errorf("no good version is left: %+v", b)
 	}

@@ -95,12 +95,16 @@ func told(code string, err error) (f Fault) {
 // What this node does not know may have come to another one a moment ago.
 func (a *policiesAPI) find(w http.ResponseWriter, r *http.Request) (v rollout.Version, ok bool) {
 	ref, err := pathParam(r, "ref")
+	named := (*rollout.Table).Look
+	if r.Method == http.MethodDelete {
+		named = (*rollout.Table).Find // what is out of service is deleted by its whole name
+	}
 	if err == nil {
-		v, err = a.policies.Table().Find(ref)
+		v, err = named(a.policies.Table(), ref)
 	}
 	// A quarantined version may have a successor there, too.
-	if (errors.Is(err, rollout.ErrUnknown) || errors.Is(err, rollout.ErrQuarantined)) && a.catch(r, askTime) == nil {
-		v, err = a.policies.Table().Find(ref)
+	if (errors.Is(err, rollout.ErrUnknown) || errors.Is(err, rollout.ErrQuarantined) || err == nil && v.Quarantined > 0) && a.catch(r, askTime) == nil {
+		v, err = named(a.policies.Table(), ref)
 	}
 	if kind, ok := nativeKind(ref, ""); ok && errors.Is(err, rollout.ErrUnknown) {
 		err = fmt.Errorf("%w: %s is a policy of the binary, of kind %s: it has no versions, and is always there", rollout.ErrUnknown, ref, kind)

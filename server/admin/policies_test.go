@@ -237,6 +237,7 @@ func TestNamesWithoutAVersion(t *testing.T) {
 	}{
 		{"POST", "/admin/bindings", `{"verb":"promote","parts":[{"policy":"boom"}]}`, 409, "boom@0.1.0 (trap): push a new version, or name it with @"},
 		{"DELETE", "/admin/policies/boom", "", 409, "boom@0.1.0 (trap)"},
+		{"GET", "/admin/policies/boom", "", 200, `"quarantined":"trap"`},
 		{"GET", "/admin/policies/boom@0.1.0", "", 200, `"quarantined":"trap"`},
 		{"DELETE", "/admin/policies/boom@0.1.0", "", 200, `"versions":[]`},
 		{"GET", "/admin/policies/sticky", "", 404, "sticky is a policy of the binary, of kind router"},

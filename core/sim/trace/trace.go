@@ -15,6 +15,10 @@ import (
 // format covers, the last id perhaps fewer.
 const BlockTokens unit.Tokens = 512
 
+// MaxTokens is how many tokens a row's prompt, and its output, may have: more than any
+// model's context, and little enough to be played.
+const MaxTokens = 10 << 20
+
 // Request is one row of a trace.
 type Request struct {
 	At     time.Duration // since the trace's start
@@ -69,6 +73,9 @@ func parse(line []byte) (Request, error) {
 	}
 	if *row.Input < 0 || *row.Output < 0 || !(*row.Timestamp >= 0 && *row.Timestamp < 1e15) {
 		return Request{}, fmt.Errorf("%w: a negative or absurd number", ErrFormat)
+	}
+	if *row.Input > MaxTokens || *row.Output > MaxTokens {
+		return Request{}, fmt.Errorf("%w: a prompt of %d and an output of %d tokens; each has at most %d", ErrFormat, *row.Input, *row.Output, MaxTokens)
 	}
 	return Request{
 		At:    time.Duration(*row.Timestamp * float64(time.Millisecond)),

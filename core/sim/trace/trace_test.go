@@ -19,7 +19,7 @@ func TestRead(t *testing.T) {
 	if err != nil || !cmp.Equal(got, want) {
 		t.Errorf("%v, %v", got, err)
 	}
-	for _, bad := range []string{"{", `{"timestamp":1}`, `{"timestamp":-1,"input_length":1,"output_length":1}`, `{"timestamp":1,"input_length":-1,"output_length":1}`, `{"timestamp":1,"input_length":1,"output_length":1,"hash_ids":[-1]}`} {
+	for _, bad := range []string{"{", `{"timestamp":1}`, `{"timestamp":-1,"input_length":1,"output_length":1}`, `{"timestamp":1,"input_length":-1,"output_length":1}`, `{"timestamp":1,"input_length":2000000000,"output_length":1}`, `{"timestamp":1,"input_length":1,"output_length":2000000000}`, `{"timestamp":1,"input_length":1,"output_length":1,"hash_ids":[-1]}`} {
 		if _, err := Read(strings.NewReader(bad)); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "line 1") {
 			t.Errorf("%s: %v", bad, err)
 		}

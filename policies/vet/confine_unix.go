@@ -21,7 +21,6 @@ const mostFile = 128 << 20
 // confine limits this process for a job: what it takes beyond is refused by the
 // system, or ends it. It also makes it yield to whatever else the machine does.
 func confine(j job) error {
-	seconds := uint64(j.Timeout/time.Second) + 1
 	limits := []struct {
 		what  int
 		value uint64
@@ -29,7 +28,7 @@ func confine(j job) error {
 		{unix.RLIMIT_CORE, 0},
 		{unix.RLIMIT_FSIZE, mostFile},
 		// Wall time ends it first, unless it computes on several cores.
-		{unix.RLIMIT_CPU, 4 * seconds},
+		{unix.RLIMIT_CPU, mostCPU(j)},
 	}
 	if size, ok := addressSpace(); ok {
 		limits = append(limits, struct {
@@ -76,6 +75,25 @@ func lower(what int, value uint64) error {
 func alone(c *exec.Cmd) {
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.Cancel = func() error { return unix.Kill(-c.Process.Pid, unix.SIGKILL) }
+}
+
+// mostCPU is the processor time that a child may take, in seconds.
+func mostCPU(j job) uint64 { return 4 * (uint64(j.Timeout/time.Second) + 1) }
+
+// overdrawn says whether a limit of confine's ended the command: any other signal comes
+// from outside, and says nothing about the module.
+func overdrawn(e *exec.ExitError, j job) bool {
+	s, ok := e.Sys().(syscall.WaitStatus)
+	if !ok || !s.Signaled() {
+		return false
+	}
+	switch s.Signal() {
+	case unix.SIGXCPU, unix.SIGXFSZ:
+		return true
+	case unix.SIGKILL: // at the end of all processor time
+		return e.UserTime()+e.SystemTime() >= time.Duration(mostCPU(j))*time.Second-time.Second
+	}
+	return false
 }
 
 // signalled says whether a signal ended the command.

@@ -65,7 +65,9 @@ func TestChildrenThatFail(t *testing.T) {
 	}{
 		{"no such program", func(c *vet.Config) { c.Command = []string{"/nonexistent"} }, vet.ErrChild, "nonexistent"},
 		{"gets no processor", func(c *vet.Config) { sh("sleep 60")(c); c.Timeout = 500 * time.Millisecond }, vet.ErrChild, "the machine is busy"},
-		{"killed by the system", sh("kill -9 $$"), vet.ErrRefused, "was stopped: signal: killed"},
+		{"killed from outside", sh("kill -9 $$"), vet.ErrChild, "signal: killed; try again"},
+		{"ended from outside", sh("kill -TERM $$; sleep 5"), vet.ErrChild, "signal: terminated; try again"},
+		{"stopped for its time", sh("kill -XCPU $$; sleep 5"), vet.ErrRefused, "was stopped: signal: CPU time limit exceeded"},
 		{"out of memory", sh("echo 'fatal error: runtime: out of memory' >&2; exit 2"), vet.ErrRefused, "more memory than is allowed"},
 		{"the compiler panics", sh("echo 'panic: index out of range' >&2; exit 2"), vet.ErrRefused, "the runtime's compiler fails on it: panic: index out of range"},
 		{"fails", sh("echo no space left >&2; exit 1"), vet.ErrChild, "no space left"},

@@ -68,7 +68,7 @@ func (p *Pipeline) child(ctx context.Context, j job, wasm []byte) (result, error
 	case err != nil && c.ProcessState == nil:
 		return result{}, fmt.Errorf("%w: %w", ErrChild, err)
 	case err != nil:
-		return result{}, died(err, stderr.String())
+		return result{}, died(err, stderr.String(), j)
 	}
 	var r result
 	if err := json.Unmarshal(stdout.bytes, &r); err != nil {
@@ -110,15 +110,17 @@ func late(c *exec.Cmd, j job) error {
 
 // died tells why a child ended early from what it said last: for want of memory, by a
 // signal, or by a fault of ours.
-func died(err error, said string) error {
+func died(err error, said string, j job) error {
 	exit, _ := errors.AsType[*exec.ExitError](err)
 	switch {
 	case strings.Contains(said, "out of memory") || strings.Contains(said, "cannot allocate memory"):
 		return &killed{"compiling and trying it took more memory than is allowed"}
-	case exit != nil && signalled(exit):
+	case exit != nil && overdrawn(exit, j):
 		return &killed{"compiling and trying it was stopped: " + exit.Error() + "; it takes too long, or too much memory"}
 	case strings.Contains(said, "panic:") || strings.Contains(said, "fatal error:"):
 		return &killed{"the runtime's compiler fails on it: " + firstLine(said)}
+	case exit != nil && signalled(exit):
+		return fmt.Errorf("%w: it was ended from outside: %w; try again", ErrChild, err)
 	}
 	return fmt.Errorf("%w: %w: %s", ErrChild, err, firstLine(said))
 }

@@ -37,6 +37,14 @@ func TestFallbacksThatDoNotExist(t *testing.T) {
 	}
 }
 
+// A node that is told of such a policy by others does not get it ready, and says why.
+func TestFallbacksThatCameBefore(t *testing.T) {
+	p := pipeline(t, nil)
+	if err := p.Warm(t.Context(), abitest.Policy{Fallback: "nobody"}.Build()); !errors.Is(err, vet.ErrRefused) || !strings.Contains(err.Error(), "sticky") {
+		t.Errorf("%v", err)
+	}
+}
+
 // Where others judge signatures the pipeline does not, and says so until they have.
 func TestSignaturesAreJudgedElsewhere(t *testing.T) {
 	p := pipeline(t, func(c *vet.Config) { c.Elsewhere, c.AllowUnsigned, c.Trusted = true, false, nil })

@@ -113,6 +113,9 @@ func (p *Pipeline) Warm(ctx context.Context, wasm []byte) error {
 		return nil
 	}
 	m, err := host.Prepare(wasm)
+	if err == nil {
+		err = CheckFallback(m.Manifest) // an older release may have let it in
+	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}

@@ -10,6 +10,9 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
+	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/planner"
+	"github.com/yardmaster/yardmaster/core/scale"
 	"github.com/yardmaster/yardmaster/server/admin"
 )
 
@@ -94,6 +97,38 @@ func TestPoolsAreSizedByWhoeverLeads(t *testing.T) {
 		}
 		return true
 	})
+}
+
+// A pool that came into the plan by mistake is taken out by setting it to nothing, and
+// does not come back; a pool that the settings name stays.
+func TestPoolsThatAreOverLeaveThePlan(t *testing.T) {
+	planners, _ := startVoters(t, 1, func(c *config.Config) {
+		c.Scale.Policy, c.Scale.Interval, c.Scale.Pools = "target-utilisation", 50*time.Millisecond, []string{"m/decode=1-3"}
+	})
+	p := planners[0]
+	waitFor(t, "the leader sizes pools", func() bool { plan, _ := p.store.State().Plan(); return plan != nil })
+	named, phantom := scale.Key{Model: "m", Role: fleet.RoleDecode}, scale.Key{Model: "n", Role: fleet.RoleDecode}
+	held := scale.Plan{Policy: scale.ByHand, Pools: []scale.PoolPlan{{Key: named, Desired: 1}, {Key: phantom, Desired: 1}}}
+	waitFor(t, "the plan is held", func() bool {
+		res, err := p.store.Propose(t.Context(), planner.SetScalePlan{Plan: held})
+		return err == nil && res.Err() == nil
+	})
+	for _, body := range []string{
+		`{"verb":"set","model":"m","role":"decode","desired":0}`,
+		`{"verb":"set","model":"n","role":"decode","desired":0}`,
+		`{"verb":"release"}`,
+	} {
+		waitFor(t, body, func() bool { return changeScale(t, p.AdminURL(), body) == http.StatusOK })
+	}
+	waitFor(t, "the named pool grows again", func() bool {
+		plan, _ := p.store.State().Plan()
+		one, _ := plan.Find(named)
+		return one.Desired == 1
+	})
+	plan, _ := p.store.State().Plan()
+	if _, still := plan.Find(phantom); still || len(plan.Pools) != 1 {
+		t.Errorf("%+v", plan.Pools)
+	}
 }
 
 // Where pools are not sized the API says so, and takes no change.

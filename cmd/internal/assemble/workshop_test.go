@@ -19,7 +19,7 @@ func TestLeftWorkshopsAreSwept(t *testing.T) {
 		_, err := os.Stat(dir)
 		return !errors.Is(err, fs.ErrNotExist)
 	}
-	make := func(name string, age time.Duration) string {
+	folder := func(name string, age time.Duration) string {
 		dir := tmp + "/" + name
 		if err := os.MkdirAll(dir+"/code", 0o700); err != nil {
 			t.Fatal(err)
@@ -29,7 +29,7 @@ func TestLeftWorkshopsAreSwept(t *testing.T) {
 		}
 		return dir
 	}
-	left, fresh, other := make(ownCache+"1", time.Hour), make(ownCache+"2", 0), make("else-3", time.Hour)
+	left, fresh, other := folder(ownCache+"1", time.Hour), folder(ownCache+"2", 0), folder("else-3", time.Hour)
 	first, err := openWorkshop(Process{}, config.Policy{}, "", byItself)
 	if err != nil {
 		t.Fatal(err)

@@ -156,7 +156,7 @@ func paramsOf(text string) (map[string]float64, error) {
 		return nil, errors.New("a bracket is not closed; parameters have spaces between them, and no commas")
 	}
 	params := map[string]float64{}
-	for _, param := range strings.Fields(text) {
+	for param := range strings.FieldsSeq(text) {
 		name, number, _ := strings.Cut(param, "=")
 		v, err := strconv.ParseFloat(number, 64)
 		if err != nil || name == "" || math.IsNaN(v) || math.IsInf(v, 0) {

@@ -136,6 +136,8 @@ func (s *Store) put(ctx context.Context, data []byte, up *upload) (d rollout.Dig
 		return d, "", s.notInCluster()
 	case s.ended():
 		return d, "", errors.Join(ErrClosed, s.Fault())
+	case s.machine.FeatureLevel() == 0: // no cluster stays there
+		return d, "", fmt.Errorf("%w: this node has not caught up with the cluster yet", ErrNotReady)
 	case s.machine.FeatureLevel() < levelOfPolicies:
 		return d, "", fmt.Errorf("policies need feature level %d, the cluster is at %d: %w", levelOfPolicies, s.machine.FeatureLevel(), planner.ErrLevel)
 	}

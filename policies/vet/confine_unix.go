@@ -87,13 +87,10 @@ func overdrawn(e *exec.ExitError, j job) bool {
 	if !ok || !s.Signaled() {
 		return false
 	}
-	switch s.Signal() {
-	case unix.SIGXCPU, unix.SIGXFSZ:
-		return true
-	case unix.SIGKILL: // at the end of all processor time
+	if s.Signal() == unix.SIGKILL { // at the end of all processor time
 		return e.UserTime()+e.SystemTime() >= time.Duration(mostCPU(j))*time.Second-time.Second
 	}
-	return false
+	return s.Signal() == unix.SIGXCPU || s.Signal() == unix.SIGXFSZ
 }
 
 // signalled says whether a signal ended the command.

@@ -1,8 +1,11 @@
 package assemble
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"errors"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,6 +57,36 @@ func joinedPolicies(t *testing.T, planners []*Planner, token string, own config.
 	return g.operator(spoken(t), func() *raftstore.Store { return node.store() })
 }
 
+// pushed is the answer of a whole gateway, which takes unsigned modules by its own
+// settings, to one that nobody signed.
+func pushed(t *testing.T, planners []*Planner, token string, module []byte) (code int, body string) {
+	t.Helper()
+	c := clusterSettings(t)
+	c.Cluster.Join, c.Cluster.TokenFile, c.Gateway.Admin = []string{planners[0].PeerAddr()}, token, freePorts(t, 1)[0]
+	c.Policy.AllowUnsigned = true
+	g, err := StartJoinedGateway(t.Context(), spoken(t), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeWithin(t, "gateway", g.Close) })
+	waitFor(t, "the gateway has an answer", func() bool {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+c.Gateway.Admin+"/admin/policies", bytes.NewReader(module))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set(admin.Intent, "1")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close() //nolint:errcheck // read only
+		text, err := io.ReadAll(resp.Body)
+		code, body = resp.StatusCode, string(text)
+		return err == nil && code != http.StatusServiceUnavailable
+	})
+	return code, body
+}
+
 // Whose uploads count is for the planners to say, whatever node is asked: a gateway's
 // own settings neither let in what they do not trust, nor keep out what they do.
 func TestThePlannersTrustCounts(t *testing.T) {
@@ -71,6 +104,9 @@ func TestThePlannersTrustCounts(t *testing.T) {
 		if !errors.Is(err, admin.ErrUnfit) || !strings.Contains(err.Error(), "signature not accepted") || !strings.Contains(string(report), `"signature","verdict":"refused"`) {
 			t.Errorf("%s at a gateway that takes it: %v, %s", what, err, report)
 		}
+	}
+	if code, body := pushed(t, planners, token, module); code != http.StatusUnprocessableEntity || !strings.Contains(body, "at step signature") {
+		t.Errorf("by the admin API of a gateway that takes it: %d %s", code, body)
 	}
 	if n := len(planners[0].store.State().Rollout().Versions()); n > 0 {
 		t.Fatalf("%d versions", n)

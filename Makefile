@@ -12,7 +12,7 @@ TOOL := go tool -modfile=cmd/internal/tools/go.mod
 # goroutine a core to look at.
 NUMERIC := /gpu/cpu/(kernel|model|kernel/.*|model/.*)$$
 # Packages with code that the race detector leaves out.
-UNRACED = $(sort $(dir $(shell grep -rlE '^//go:build.*!race' --include='*.go' core gpu examples)))
+UNRACED = $(sort $(dir $(shell grep -rlE '^//go:build.*!race' --include='*.go' core gpu examples policies)))
 FUZZTIME ?= 10s
 THREADS ?= 1
 

@@ -227,7 +227,7 @@ func TestFaultsAreContained(t *testing.T) {
 	}{
 		{"trap", "local.get 0 i32.const 7 i32.eq if unreachable end " + simd, host.ErrTrap},
 		{"endless loop", "local.get 0 i32.const 7 i32.eq if loop br 0 end end " + simd, host.ErrFuel},
-		{"recursion", "local.get 0 i32.const 7 i32.eq if local.get 0 call 6 drop end " + simd, host.ErrFuel},
+		{"recursion", "local.get 0 i32.const 7 i32.eq if local.get 0 call 8 drop end " + simd, host.ErrFuel},
 		{"no answer", "local.get 0 i32.const 7 i32.eq if i32.const 3 return-of end " + simd, host.ErrRefused},
 	}
 	for _, tt := range tests {

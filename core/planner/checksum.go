@@ -29,10 +29,15 @@ type sumOf[V any] struct {
 	sum  uint64
 }
 
-// of is the sum of rows, which are read if they are others than the last time.
+// of is the sum of rows, which are read if they are others than the last time. The
+// sum of no rows is 0, whether there were any before or not: it depends on rows
+// alone, never on when sums were taken.
 func (c *sumOf[V]) of(rows []table.Row[V], message func(V) proto.Message) uint64 {
-	same := len(rows) == len(c.rows) && (len(rows) == 0 || &rows[0] == &c.rows[0])
-	if !same {
+	if len(rows) == 0 {
+		*c = sumOf[V]{}
+		return 0
+	}
+	if len(rows) != len(c.rows) || &rows[0] != &c.rows[0] {
 		var s summer
 		for _, row := range rows {
 			s.message(message(row.Value))

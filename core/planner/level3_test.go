@@ -290,6 +290,32 @@ func TestSnapshotOfManyPolicies(t *testing.T) {
 	}
 }
 
+// A machine that took its checksum while there were versions and bindings has the
+// checksum of one that never did, when the last of them is gone.
+func TestChecksumOfWhatIsGone(t *testing.T) {
+	often, seldom := newHarness3(t), newHarness3(t)
+	for _, cmd := range []Command{
+		PutPolicy{policyVersion("kv", "1", rollout.Router)},
+		ChangeBinding{rollout.Change{Kind: rollout.Router, Verb: rollout.VerbPromote, Stage: policyStage("kv@1")}},
+		ChangeBinding{rollout.Change{Kind: rollout.Router, Verb: rollout.VerbClear}},
+		DeletePolicy{policyDigest("kv@1")},
+	} {
+		often.do(RequestID{}, cmd)
+		seldom.do(RequestID{}, cmd)
+		sum := often.m.Checksum()
+		restored := New()
+		if err := restored.Restore(bytes.NewReader(snapshotBytes(t, often.m))); err != nil {
+			t.Fatal(err)
+		}
+		if got := restored.Checksum(); got != sum {
+			t.Errorf("after %T: checksum %#x, restored %#x", cmd, sum, got)
+		}
+	}
+	if got, want := often.m.Checksum(), seldom.m.Checksum(); got != want {
+		t.Errorf("checksum %#x, of the machine that never took one %#x", got, want)
+	}
+}
+
 // A change of a binding among the most versions there can be, with the checksum
 // that may follow it.
 func BenchmarkChangeBinding(b *testing.B) {

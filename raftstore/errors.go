@@ -13,7 +13,8 @@ var (
 	// ErrAmbiguous means that the command may or may not come into force.
 	// ProposeAs with the same request id may be repeated.
 	ErrAmbiguous = group.ErrAmbiguous
-	// ErrBusy means that too much is in flight; nothing was proposed.
+	// ErrBusy means that too much is in flight, or that something else that is under
+	// way stood against it; the text says what. Nothing was proposed.
 	ErrBusy = group.ErrBusy
 	// ErrHalfDone means that the first step of a change is in force and the last is
 	// not. Repeating the change goes on from there.
@@ -42,3 +43,9 @@ var (
 	// ErrRemoved means that the cluster removed this node.
 	ErrRemoved = errors.New("this node was removed from its cluster; start it with an empty data directory to join again")
 )
+
+// busy is an ErrBusy in words of its own.
+type busy string
+
+func (b busy) Error() string      { return string(b) }
+func (busy) Is(target error) bool { return target == ErrBusy }

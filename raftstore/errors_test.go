@@ -2,6 +2,7 @@ package raftstore
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/yardmaster/yardmaster/raftstore/group"
@@ -38,6 +39,9 @@ func TestVerdictsSayWhatIsKnown(t *testing.T) {
 		}
 		if !errors.Is(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+		if errors.Is(c.at, group.ErrMembersChanged) && strings.Contains(got.Error(), ErrBusy.Error()) {
+			t.Errorf("%s: %v blames something else", c.name, got)
 		}
 		for _, nothing := range []error{ErrBusy, ErrRefused, ErrNotLeader, ErrUnknownMember} {
 			if errors.Is(got, nothing) && !errors.Is(c.want, nothing) {

@@ -116,6 +116,31 @@ func TestGatewayComesAndGoes(t *testing.T) {
 	})
 }
 
+// Whoever leaves while others come and go leaves all the same.
+func TestGatewaysLeaveAtOnce(t *testing.T) {
+	t.Parallel()
+	y := newYard(t)
+	one := y.voters(1, nil)[0]
+	var gateways []*node
+	for _, id := range []string{"g1", "g2", "g3", "g4", "g5"} {
+		g := y.node(id, func(c *Config) { c.Dir, c.Nonvoter, c.Join = "", true, []string{one.addr} }).mustStart("")
+		gateways = append(gateways, g)
+	}
+	y.ready(gateways...)
+	y.members(one, "g1 g2 g3 g4 g5 n1+")
+	ctx := within(t, 20*time.Second)
+	left := make(chan error, len(gateways))
+	for _, g := range gateways {
+		go func() { left <- g.Leave(ctx) }()
+	}
+	for range gateways {
+		if err := <-left; err != nil {
+			t.Error(err)
+		}
+	}
+	y.members(one, "n1+")
+}
+
 // A node that is joined by name later gets a vote; founders that are too many
 // join.
 func TestPlannersJoin(t *testing.T) {

@@ -179,7 +179,7 @@ func (s *Store) changeHere(ctx context.Context, caller string, req *peer.ChangeR
 		if req.GetGroup() == peer.Group_GROUP_PREFIX {
 			return l.Remove(ctx, c.Remove, 0)
 		}
-		return s.retire(ctx, g, c.Remove, func() error { return s.removeHere(ctx, g, c.Remove) })
+		return s.retire(ctx, g, c.Remove, func() error { return s.removeAnyhow(ctx, g, c.Remove) })
 	case *peer.ChangeRequest_Put:
 		if c.Put.GetVoter() {
 			return s.putHere(ctx, g, c.Put)
@@ -220,6 +220,18 @@ func without(members []group.Member, id string) []group.Member {
 		}
 	}
 	return out
+}
+
+// removeAnyhow is removeHere, again and again while others change the members
+// meanwhile: whoever leaves, leaves, whoever comes or goes beside it. To add a
+// member is not repeated here: it may have asked to be removed meanwhile.
+func (s *Store) removeAnyhow(ctx context.Context, g *groups, id string) error {
+	for {
+		err := s.removeHere(ctx, g, id)
+		if !errors.Is(err, group.ErrMembersChanged) || !s.sleep(ctx, firstRetry) {
+			return err
+		}
+	}
 }
 
 // removeHere takes a member out of the core group; the prefix group follows. A

@@ -248,7 +248,7 @@ func errorOf(v peer.Verdict, detail string) error {
 	case peer.Verdict_VERDICT_NOT_LEADER:
 		kind = ErrNotLeader
 	case peer.Verdict_VERDICT_BUSY:
-		kind = ErrBusy
+		return busy("the leader says: " + detail) // what keeps it busy: not only proposals
 	case peer.Verdict_VERDICT_REFUSED:
 		kind = ErrRefused
 	case peer.Verdict_VERDICT_UNKNOWN_MEMBER:

@@ -48,7 +48,7 @@ func (s *Store) awaitNoLeftover(ctx context.Context, g *groups, id string) error
 	last := ""
 	done := s.poll(ctx, func() bool { last = leftover(g, id); return last == "" })
 	if !done {
-		return fmt.Errorf("%w: the prefix group still counts on %s, which went before", ErrBusy, last)
+		return busy("the prefix group still counts on " + last + ", which went before")
 	}
 	return nil
 }

@@ -26,6 +26,7 @@ done
 
 dir=$(mktemp -d "${TMPDIR:-/tmp}/yardmaster-ha.XXXXXX")
 model=llama-3.1-8b
+ask='' # the admin address of whoever is asked about the cluster
 declare -A pid # by name, of what this script has started
 
 # ---- processes ------------------------------------------------------------
@@ -66,10 +67,16 @@ end() { # SIGNAL NAME: send it, and wait for the end
   unset "pid[$2]"
 }
 
+why() { # it failed: what the cluster says, and the end of each log
+  timeout 20 "$yardmaster" cluster status --admin "$ask" || true
+  tail -n 8 "$dir"/*.log || true
+}
+
 cleanup() {
   local code=$? name
   trap - EXIT INT TERM
   touch "$dir/stop"
+  ((code == 0 || code == 130)) || why >&2
   for name in "${!pid[@]}"; do kill -KILL "${pid[$name]}" 2>/dev/null || true; done
   wait 2>/dev/null || true
   if $keep || ((code != 0)); then echo "logs are in $dir"; else rm -rf "$dir"; fi

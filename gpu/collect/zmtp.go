@@ -90,6 +90,9 @@ type reader struct {
 	recent []seen        // by number modulo its length
 	pause  time.Duration // the last one
 	paused time.Time     // its end
+	// owing says that another process may have been heard while nobody could be asked:
+	// what came before is not known.
+	owing bool
 }
 
 // anyGroup means that no group has been seen yet.
@@ -134,7 +137,11 @@ func (r *reader) hear(ctx context.Context, in zmtp.Inbound) {
 	}
 	if r.peer != 0 && r.peer != in.Peer {
 		r.paused = time.Time{} // it may be another process, whose silence nobody has met
-		r.probe(ctx)
+		if r.probe(ctx); r.unanswered() {
+			// Its numbers may go on where the other's ended, and mean other blocks.
+			r.forget()
+			r.group, r.owing = anyGroup, true
+		}
 	}
 	// A publisher counts upwards: a number that does not exceed the one heard
 	// before it is of a publisher that began anew.
@@ -277,6 +284,13 @@ func (r *reader) restart(ctx context.Context) {
 // probe asks whether there is more, and whether it is still the same engine: the
 // last message must be the one that we know.
 func (r *reader) probe(ctx context.Context) {
+	if r.owing && r.begun {
+		if r.replay(ctx, r.next-1); !r.unanswered() {
+			r.owing = false
+			r.restart(ctx)
+		}
+		return
+	}
 	if !r.begun || r.next == 0 {
 		r.replayAll(ctx)
 		return
@@ -285,6 +299,9 @@ func (r *reader) probe(ctx context.Context) {
 		r.restart(ctx)
 	}
 }
+
+// unanswered reports whether the last replay did not reach the engine.
+func (r *reader) unanswered() bool { return r.Replay != "" && r.Clock.Now().Before(r.paused) }
 
 // replayAll takes what the engine remembers; what it has forgotten is not
 // believed to be there.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/yardmaster/yardmaster/core/wire/kvevent"
@@ -82,13 +83,30 @@ type binder interface {
 	Bind(ctx context.Context, endpoint string) (net.Addr, error)
 }
 
+// bindAt listens at addr. While the engine was away some client's connection may have
+// got the port for a moment.
 func bindAt(ctx context.Context, s binder, addr string) (string, error) {
-	got, err := s.Bind(ctx, "tcp://"+addr)
-	if err != nil {
-		return "", err
+	ctx, cancel := context.WithTimeout(ctx, bindTime)
+	defer cancel()
+	for {
+		got, err := s.Bind(ctx, "tcp://"+addr)
+		if err == nil {
+			return got.String(), nil
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return "", err
+		}
+		select {
+		case <-ctx.Done():
+			return "", err
+		case <-time.After(bindPause):
+		}
 	}
-	return got.String(), nil
 }
+
+// bindTime is how long a port that is taken is waited for, bindPause the time between
+// tries.
+const bindTime, bindPause = 2 * time.Second, 20 * time.Millisecond
 
 func (p *publisher) addrs() (publish, replay string) { return p.pubAt, p.replay }
 

@@ -135,7 +135,7 @@ func (r *reader) hear(ctx context.Context, in zmtp.Inbound) {
 	if err != nil || m.IsEnd() {
 		return // no message of an engine; if it was to be one, its number is missing
 	}
-	if r.peer != 0 && r.peer != in.Peer {
+	if r.peer != in.Peer && (r.peer != 0 || r.begun) { // what was begun by a replay was of nobody that is heard
 		r.paused = time.Time{} // it may be another process, whose silence nobody has met
 		if r.probe(ctx); r.unanswered() {
 			// Its numbers may go on where the other's ended, and mean other blocks.

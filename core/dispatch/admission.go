@@ -13,6 +13,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/errs"
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/core/mix"
 	"github.com/yardmaster/yardmaster/core/route"
 	"github.com/yardmaster/yardmaster/core/unit"
 )
@@ -181,7 +182,7 @@ func (l *Life) ask(model uint64, output unit.Tokens) admit.Ask {
 	now := l.d.deps.Clock.Now()
 	own := l.standing.visit.Standing()
 	a := admit.Ask{
-		Now: now, Seed: scramble(xxhash.Sum64String(l.req.ID)), Model: model, Tenant: l.tenant(),
+		Now: now, Seed: mix.Bits(xxhash.Sum64String(l.req.ID)), Model: model, Tenant: l.tenant(),
 		Prompt: l.identity.tokens, Output: output, Class: l.req.Class,
 		Queued: l.model.line.Len(), TenantQueued: own.Waiting, TenantRunning: own.Running - 1, // itself
 		TenantTokens: math.NaN(), TenantService: own.Service, LeastService: own.Least,

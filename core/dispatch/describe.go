@@ -7,6 +7,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/yardmaster/yardmaster/core/mix"
 	"github.com/yardmaster/yardmaster/core/route"
 	"github.com/yardmaster/yardmaster/core/unit"
 )
@@ -21,11 +22,11 @@ type Wishes struct {
 // every decision needs. The seed follows from the request's id and its attempt, so
 // that a decision can be made again.
 func (l *Life) describe(q *route.Query, now time.Time) {
-	q.Seed = scramble(xxhash.Sum64String(l.req.ID) + uint64(l.placements))
+	q.Seed = mix.Bits(xxhash.Sum64String(l.req.ID) + uint64(l.placements))
 	q.Tenant = l.tenant()
 	if l.req.Session != 0 {
 		// The same word of another tenant is another conversation.
-		q.Session = scramble(l.req.Session^q.Tenant) | 1
+		q.Session = mix.Bits(l.req.Session^q.Tenant) | 1
 	}
 	q.Class, q.First, q.Between = uint32(l.req.Class), l.req.Wishes.First, l.req.Wishes.Between
 	q.Output, q.Waited = l.expects(), elapsed(l.accepted, now)
@@ -37,15 +38,6 @@ func (l *Life) tenant() uint64 {
 		return 0
 	}
 	return xxhash.Sum64String(l.req.Tenant)
-}
-
-// scramble spreads the bits of x over the word (SplitMix64's last step).
-func scramble(x uint64) uint64 {
-	x ^= x >> 30
-	x *= 0xbf58476d1ce4e5b9
-	x ^= x >> 27
-	x *= 0x94d049bb133111eb
-	return x ^ x>>31
 }
 
 // outputs is the mean output of a model's requests, which fades. The zero value

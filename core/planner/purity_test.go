@@ -18,7 +18,7 @@ import (
 
 // purePackages hold state that every node must compute alike, or the code that
 // turns it into bytes.
-var purePackages = []string{"core/planner", "core/fleet", "core/quota", "core/rollout", "core/table", "core/wire/control"}
+var purePackages = []string{"core/planner", "core/fleet", "core/quota", "core/rollout", "core/table", "core/mix", "core/wire/control"}
 
 // impure are imports whose results differ between nodes or that reach outside.
 var impure = []string{

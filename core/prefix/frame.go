@@ -6,6 +6,7 @@ import (
 	"math/bits"
 
 	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/mix"
 )
 
 // FrameKind says what a [Frame] tells.
@@ -131,10 +132,10 @@ func (s *Buckets) Len() (n int) {
 type Sums [NumBuckets]uint64
 
 // Add enters a block, Drop takes it out.
-func (s *Sums) Add(h Hash) { s[h.Bucket()] += mix(uint64(h)) }
+func (s *Sums) Add(h Hash) { s[h.Bucket()] += mix.Next(uint64(h)) }
 
 // Drop takes a block out.
-func (s *Sums) Drop(h Hash) { s[h.Bucket()] -= mix(uint64(h)) }
+func (s *Sums) Drop(h Hash) { s[h.Bucket()] -= mix.Next(uint64(h)) }
 
 // Total is one checksum of all buckets.
 func (s *Sums) Total() (sum uint64) {
@@ -155,12 +156,4 @@ func (s *Sums) Diff(other *Sums) (diff Buckets) {
 }
 
 // Sum is what a block adds to checksums.
-func (h Hash) Sum() uint64 { return mix(uint64(h)) }
-
-// mix spreads a key over 64 bits (the finalizer of splitmix64).
-func mix(x uint64) uint64 {
-	x += 0x9E3779B97F4A7C15
-	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
-	x = (x ^ x>>27) * 0x94D049BB133111EB
-	return x ^ x>>31
-}
+func (h Hash) Sum() uint64 { return mix.Next(uint64(h)) }

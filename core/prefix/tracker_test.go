@@ -9,13 +9,14 @@ import (
 
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/core/mix"
 	"github.com/yardmaster/yardmaster/core/unit"
 )
 
 func chainOf(kind, n int) []Hash {
 	chain := make([]Hash, n)
 	for i := range chain {
-		chain[i] = Hash(mix(uint64(kind)<<32 + uint64(i)))
+		chain[i] = Hash(mix.Next(uint64(kind)<<32 + uint64(i)))
 	}
 	return chain
 }

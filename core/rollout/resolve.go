@@ -1,6 +1,10 @@
 package rollout
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/yardmaster/yardmaster/core/mix"
+)
 
 // Resolved is what decides for one model: its binding, completed by the one for
 // all models.
@@ -54,15 +58,5 @@ func merged(own, all Binding) Binding {
 // it. Who is in stays in while the share grows, and another version's canary is
 // given to other sessions.
 func (r *Resolved) Canaried(session uint64) bool {
-	return !r.Canary.Empty() && (r.CanaryShare >= 1 || mix(session^r.salt) < r.below)
-}
-
-// mix spreads a hash over 64 bits, whatever it is worth (the finaliser of
-// SplitMix64).
-func mix(x uint64) uint64 {
-	x ^= x >> 30
-	x *= 0xbf58476d1ce4e5b9
-	x ^= x >> 27
-	x *= 0x94d049bb133111eb
-	return x ^ x>>31
+	return !r.Canary.Empty() && (r.CanaryShare >= 1 || mix.Bits(session^r.salt) < r.below)
 }

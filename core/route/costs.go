@@ -1,6 +1,10 @@
 package route
 
-import "math"
+import (
+	"math"
+
+	"github.com/yardmaster/yardmaster/core/mix"
+)
 
 // KVCost weighs the work in front of the first token against the KV that the
 // request would add: s·max(0, (U+n)/b − hit) + K' + w·r, in blocks of b tokens,
@@ -88,20 +92,11 @@ func (p BoundedHash) Score(q *Query, c *Columns, cost []float64) {
 	}
 	bound := math.Ceil(factor * m / float64(len(cost)))
 	for i := range cost {
-		cost[i] = 1 - unit01(mix(key^c.Key[i]))
+		cost[i] = 1 - unit01(mix.Bits(key^c.Key[i]))
 		if c.Requests[i] >= bound {
 			cost[i]++
 		}
 	}
-}
-
-// mix spreads the bits of x over the word; it is invertible.
-func mix(x uint64) uint64 {
-	x ^= x >> 30
-	x *= 0xbf58476d1ce4e5b9
-	x ^= x >> 27
-	x *= 0x94d049bb133111eb
-	return x ^ x>>31
 }
 
 // unit01 makes a number in [0, 1) of 53 bits.

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"sync/atomic"
 
+	"github.com/yardmaster/yardmaster/core/mix"
 	"github.com/yardmaster/yardmaster/core/prefix"
 )
 
@@ -74,4 +75,4 @@ func (c *crowd) add(cell uint64, by int32) {
 	c.rows[1][cell>>32%crowdCells].Add(by)
 }
 
-func cellOf(h prefix.Hash, worker uint64) uint64 { return mix(uint64(h) ^ worker) }
+func cellOf(h prefix.Hash, worker uint64) uint64 { return mix.Bits(uint64(h) ^ worker) }

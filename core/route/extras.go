@@ -9,6 +9,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/mix"
 )
 
 // LabelAdapterSlots is the label by which a worker states how many adapters it
@@ -177,7 +178,7 @@ func (l *lately) note(q *Query, key uint64) {
 	if l.cells == nil {
 		l.cells = make([]latelyCell, latelyCells)
 	}
-	pair := mix(xxhash.Sum64String(q.Model) ^ key)
+	pair := mix.Bits(xxhash.Sum64String(q.Model) ^ key)
 	l.cells[pair%latelyCells] = latelyCell{pair, q.Now.UnixNano()}
 }
 
@@ -192,7 +193,7 @@ func (l *lately) fill(q *Query, keys []uint64, some bool, seconds []float64) {
 	}
 	model, now := xxhash.Sum64String(q.Model), q.Now.UnixNano()
 	for k, key := range keys {
-		pair := mix(model ^ key)
+		pair := mix.Bits(model ^ key)
 		if cell := l.cells[pair%latelyCells]; cell.pair == pair {
 			seconds[k] = float64(max(now-cell.at, 0)) / 1e9
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/yardmaster/yardmaster/core/mix"
 	"github.com/yardmaster/yardmaster/core/prefix"
 )
 
@@ -24,7 +25,7 @@ func columns(n int) *Columns {
 	}
 	nan := math.NaN()
 	for i := range n {
-		c.Worker[i], c.Key[i] = int32(i), mix(uint64(i)+1)
+		c.Worker[i], c.Key[i] = int32(i), mix.Bits(uint64(i)+1)
 		c.Running[i], c.Waiting[i], c.Rate[i], c.Capacity[i] = nan, nan, nan, nan
 		c.Step[i], c.TokenBytes[i], c.AdapterSlots[i], c.Lately[i] = nan, nan, nan, math.Inf(1)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/load"
 	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/core/mix"
 	"github.com/yardmaster/yardmaster/core/prefix"
 	"github.com/yardmaster/yardmaster/core/unit"
 )
@@ -553,7 +554,7 @@ func BenchmarkDecideCommit(b *testing.B) {
 				i++
 				copy(chain, prompts[i%uint64(len(prompts))])
 				for k := len(chain) - fresh; k < len(chain); k++ {
-					chain[k] = prefix.Hash(mix(i<<10 | uint64(k)))
+					chain[k] = prefix.Hash(mix.Bits(i<<10 | uint64(k)))
 				}
 				q := &Query{Model: "m", Prompt: 8192, Chain: chain, BlockTokens: 16, Now: start.Add(time.Duration(i) * time.Millisecond)}
 				d, err := r.Decide(q, lined, samples, caches)

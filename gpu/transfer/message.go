@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/mix"
 )
 
 // Message is one control message between two nodes: [Reserve], [Finish],
@@ -65,16 +66,8 @@ type Frame struct {
 // arrival, for frames travel on several streams.
 func (f *Frame) digest() uint64 {
 	h := uint64(f.Layer)<<32 | uint64(uint32(f.Index))
-	h = mix(h ^ uint64(len(f.Refs))<<56)
-	return mix(h ^ uint64(f.CRC))
-}
-
-// mix is the finaliser of splitmix64.
-func mix(x uint64) uint64 {
-	x += 0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
+	h = mix.Next(h ^ uint64(len(f.Refs))<<56)
+	return mix.Next(h ^ uint64(f.CRC))
 }
 
 func (*Reserve) kind() Kind { return KindReserve }

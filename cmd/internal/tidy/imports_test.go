@@ -101,7 +101,7 @@ func TestCoreTouchesNoWorld(t *testing.T) {
 // replicated lists the packages, and files, whose Apply must give the same bytes on every
 // node, and all that they may import from the standard library's moody side.
 var replicated = []string{
-	"core/planner", "core/fleet", "core/prefix", "core/quota", "core/rollout", "core/table",
+	"core/planner", "core/fleet", "core/prefix", "core/quota", "core/rollout", "core/table", "core/mix",
 	"raftstore/prefixlog/fsm.go", "raftstore/prefixlog/entry.go",
 	"core/scale/plan.go", // of the rest of its package Apply uses nothing
 }

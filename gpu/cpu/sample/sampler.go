@@ -3,6 +3,8 @@ package sample
 import (
 	"errors"
 	"math"
+
+	"github.com/yardmaster/yardmaster/core/mix"
 )
 
 // ErrNoToken means that no token is possible: every logit is -Inf or not a
@@ -108,14 +110,8 @@ func (s *Sampler) done(c Chosen) (Chosen, error) {
 // function (Steele, Lea, Flood: "Fast splittable pseudorandom number
 // generators", 2014) of the seed and the number of tokens chosen.
 func (s *Sampler) uniform() float64 {
-	z := mix(s.p.Seed) + (s.draws+1)*0x9e3779b97f4a7c15
-	return float64(mix(z)>>11) * 0x1p-53
-}
-
-func mix(z uint64) uint64 {
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
+	z := mix.Bits(s.p.Seed) + (s.draws+1)*mix.Gamma
+	return float64(mix.Bits(z)>>11) * 0x1p-53
 }
 
 // argmax is the index of the largest logit, the first of equals, or -1 when

@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/yardmaster/yardmaster/core/mix"
 	"github.com/yardmaster/yardmaster/gpu/cpu/batch"
 	"github.com/yardmaster/yardmaster/gpu/cpu/kv"
 )
@@ -101,7 +102,7 @@ func (r *Runner) layer(pool *kv.Pool, s batch.Span, layer int) {
 			below = digest(pool, s.Blocks, layer-1, p, p+1, below)
 		}
 		b := s.Blocks[p/pool.Layout.BlockTokens]
-		write(pool, b, layer, p%pool.Layout.BlockTokens, mix(below^uint64(token)<<20^uint64(p)<<1^uint64(layer)<<56))
+		write(pool, b, layer, p%pool.Layout.BlockTokens, mix.Bits(below^uint64(token)<<20^uint64(p)<<1^uint64(layer)<<56))
 		if r.OnPage != nil {
 			r.OnPage(layer, p, b)
 		}
@@ -146,12 +147,6 @@ func digest(pool *kv.Pool, blocks []kv.BlockID, layer, from, to int, h uint64) u
 	return h
 }
 
-func mix(z uint64) uint64 {
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
-}
-
 func encode(hidden []float32, h uint64) {
 	clear(hidden)
 	for i := range 4 {
@@ -172,7 +167,7 @@ func (r *Runner) Logits(hidden []float32, n int, logits []float32) {
 			h |= uint64(v) << (16 * i)
 		}
 		for id := range vocab {
-			logits[row*vocab+id] = float32(mix(h+uint64(id)*0x9e3779b97f4a7c15)>>40) * 0x1p-21
+			logits[row*vocab+id] = float32(mix.Bits(h+uint64(id)*mix.Gamma)>>40) * 0x1p-21
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/yardmaster/yardmaster/core/engine"
+	"github.com/yardmaster/yardmaster/core/mix"
 	"github.com/yardmaster/yardmaster/core/unit"
 )
 
@@ -139,7 +140,7 @@ func (x *exchange) openKV() (*kvLeg, error) {
 	case x.facts.KV != nil:
 		k.leg, k.vllm = x.facts.leg, true
 		if k.leg == engine.Prefill {
-			k.id = x.name("") + fmt.Sprintf("-%08x", uint32(mix(uint64(x.rec.Seq))))
+			k.id = x.name("") + fmt.Sprintf("-%08x", uint32(mix.Bits(uint64(x.rec.Seq))))
 		}
 	}
 	if k.leg == engine.Prefill {

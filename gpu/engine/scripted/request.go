@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/yardmaster/yardmaster/core/engine"
+	"github.com/yardmaster/yardmaster/core/mix"
 )
 
 // Limits of one request.
@@ -259,7 +260,7 @@ func (j *job) readSampling() error {
 	if t := api.Temperature; t != nil && *t < 0 {
 		return badRequest("temperature", "temperature must be non-negative, got %v. (parameter=temperature, value=%v)", *t, *t)
 	} else if t != nil && *t > 0 && api.Seed != nil {
-		j.seed = mix(uint64(*api.Seed))
+		j.seed = mix.Bits(uint64(*api.Seed))
 	}
 	if api.IgnoreEOS {
 		j.stopEvery = 0

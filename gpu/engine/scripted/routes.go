@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/yardmaster/yardmaster/core/engine"
+	"github.com/yardmaster/yardmaster/core/mix"
 )
 
 // route answers by method and path.
@@ -267,7 +268,7 @@ func (x *exchange) embeddings() error {
 		g := newGenerator(p.text, 0)
 		var v []float64
 		for range embeddingSize {
-			v = append(v, float64(int64(mix(g.hash.Sum64())))/(1<<63))
+			v = append(v, float64(int64(mix.Bits(g.hash.Sum64())))/(1<<63))
 			g.next()
 		}
 		out.Data = append(out.Data, vector{Object: "embedding", Index: i, Embedding: embedding(v, input.Format)})

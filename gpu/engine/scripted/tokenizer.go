@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/yardmaster/yardmaster/core/mix"
 )
 
 // tokenBytes is how much text a token holds.
@@ -111,7 +113,7 @@ func (g *generator) absorb(text string) {
 // next is the following token's text, a space and a syllable: one token.
 func (g *generator) next() string {
 	const consonants, vowels = "bdfghjklmnprstvz", "aeiou"
-	h := mix(g.hash.Sum64() ^ g.seed)
+	h := mix.Bits(g.hash.Sum64() ^ g.seed)
 	text := string([]byte{
 		' ', consonants[h%16], vowels[h>>8%64%5], consonants[h>>16%16],
 	})
@@ -122,15 +124,5 @@ func (g *generator) next() string {
 // ends reports whether the model, giving one answer in every so many tokens,
 // would end the text here.
 func (g *generator) ends(every int) bool {
-	return every > 0 && mix(g.hash.Sum64()^g.seed^0x9E3779B97F4A7C15)%uint64(every) == 0
-}
-
-// mix is the finaliser of a 64-bit generator (splitmix64): every input bit
-// reaches every output bit.
-func mix(h uint64) uint64 {
-	h ^= h >> 30
-	h *= 0xBF58476D1CE4E5B9
-	h ^= h >> 27
-	h *= 0x94D049BB133111EB
-	return h ^ h>>31
+	return every > 0 && mix.Bits(g.hash.Sum64()^g.seed^mix.Gamma)%uint64(every) == 0
 }

@@ -76,7 +76,7 @@ every figure.`,
 // toolchain.
 func (a *app) moduleByGo(ctx context.Context, file string) (module []byte, err error) {
 	if file != "" {
-		return readModule(file)
+		return moduleAt(file)
 	}
 	dir, err := os.MkdirTemp("", "yardmaster-module-")
 	if err != nil {

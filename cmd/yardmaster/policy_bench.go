@@ -54,7 +54,7 @@ func (b *policyBench) router(ctx context.Context, what string) (route.Policy, er
 	if err != nil {
 		return nil, usage(fmt.Errorf("%q: %w", what, err))
 	}
-	module, err := readModule(path)
+	module, err := moduleAt(path)
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,7 @@ func (a *app) testPolicy(ctx context.Context, what, file string, record bool, ou
 	if err != nil {
 		return err
 	}
-	wasm, err := readModule(module)
+	wasm, err := moduleAt(module)
 	if err != nil {
 		return err
 	}

@@ -10,12 +10,12 @@ import (
 
 func TestBuiltinModules(t *testing.T) {
 	for _, name := range builtin.Names() {
-		module, err := readModule(builtin.Prefix + name)
+		module, err := moduleAt(builtin.Prefix + name)
 		if known, _ := builtin.Module(name); err != nil || len(known) == 0 || !bytes.Equal(module, known) {
 			t.Errorf("%s: %d bytes, %v", name, len(module), err)
 		}
 	}
-	if _, err := readModule("builtin:other"); err == nil {
+	if _, err := moduleAt("builtin:other"); err == nil {
 		t.Error("one that there is not")
 	}
 }

@@ -43,7 +43,7 @@ program, in Wasm: to begin from on any cluster.`,
 		Example: "  yardmaster policy push least-loaded.wasm --key team.key\n  yardmaster policy push least-loaded.wasm --unsigned\n  yardmaster policy push builtin:kv-cost --unsigned",
 		Args:    operand("FILE"),
 		RunE: func(c *cobra.Command, args []string) error {
-			module, err := readModule(args[0])
+			module, err := moduleAt(args[0])
 			if err != nil {
 				return err
 			}
@@ -65,9 +65,9 @@ program, in Wasm: to begin from on any cluster.`,
 	return c
 }
 
-// readModule reads a policy's file, whose length is bounded, or takes one that comes
+// moduleAt reads a policy's file, whose length is bounded, or takes one that comes
 // with the program.
-func readModule(path string) ([]byte, error) {
+func moduleAt(path string) ([]byte, error) {
 	if name, ok := strings.CutPrefix(path, builtin.Prefix); ok {
 		module, known := builtin.Module(name)
 		if !known {
@@ -75,17 +75,12 @@ func readModule(path string) ([]byte, error) {
 		}
 		return module, nil
 	}
-	f, err := os.Open(path)
+	module, err := vet.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // read only
-	module, err := io.ReadAll(io.LimitReader(f, admin.MaxModule+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(module) > admin.MaxModule {
-		return nil, usage(fmt.Errorf("%s has more than the %d MiB that a policy may have", path, admin.MaxModule>>20))
+	if len(module) > vet.MostBytes {
+		return nil, usage(fmt.Errorf("%s has more than the %d MiB that a policy may have", path, vet.MostBytes>>20))
 	}
 	return module, nil
 }

@@ -41,7 +41,7 @@ with status 1: "fuel" in the manifest may be raised, up to the kind's bound.`,
 			if err != nil {
 				return err
 			}
-			if opts.Module, err = readModule(path); err != nil {
+			if opts.Module, err = moduleAt(path); err != nil {
 				return err
 			}
 			if opts.Params, err = numbersOf(params); err != nil {

@@ -9,13 +9,14 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/yardmaster/yardmaster/core/rollout"
 	"github.com/yardmaster/yardmaster/policies/abi"
 	"github.com/yardmaster/yardmaster/policies/host"
 	"github.com/yardmaster/yardmaster/policies/module"
 )
 
 // MostBytes is the most bytes that an upload may have.
-const MostBytes = 4 << 20
+const MostBytes = rollout.MaxModule
 
 // Config says what a pipeline accepts and where it tries it. The zero value accepts
 // nothing: it trusts no key.

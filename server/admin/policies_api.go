@@ -16,7 +16,7 @@ import (
 
 const (
 	// MaxModule bounds an uploaded policy, in bytes.
-	MaxModule = 4 << 20
+	MaxModule = rollout.MaxModule
 	// Signature is the header with an upload's detached signature, in base64.
 	Signature = "X-Yardmaster-Signature"
 	// pushTime bounds an upload: its checks take ten seconds at most, and then a

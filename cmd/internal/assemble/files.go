@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"slices"
 	"time"
 
@@ -67,7 +65,7 @@ func readFiles(ctx context.Context, checks *vet.Pipeline, parts []config.PolicyP
 	for _, part := range parts {
 		file := live.File{Policy: part.Name, Kind: rollout.Router, Weight: part.Weight}
 		if part.File {
-			if file.Module, err = readModule(part.Name); err != nil {
+			if file.Module, err = vet.ReadFile(part.Name); err != nil {
 				return nil, err
 			}
 			report, err := checks.Check(ctx, file.Module, nil)
@@ -88,14 +86,4 @@ func readFiles(ctx context.Context, checks *vet.Pipeline, parts []config.PolicyP
 		files = append(files, file)
 	}
 	return files, nil
-}
-
-// readModule reads a file that is no larger than a module may be.
-func readModule(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()                                       //nolint:errcheck // read only
-	return io.ReadAll(io.LimitReader(f, vet.MostBytes+1)) // one too many is refused by its size
 }

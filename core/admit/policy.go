@@ -1,10 +1,9 @@
 package admit
 
 import (
-	"fmt"
-	"strings"
 	"time"
 
+	"github.com/yardmaster/yardmaster/core/native"
 	"github.com/yardmaster/yardmaster/core/unit"
 )
 
@@ -121,12 +120,5 @@ func Policies() []Policy {
 
 // PolicyNamed returns a new native policy.
 func PolicyNamed(name string) (Policy, error) {
-	var names []string
-	for _, p := range Policies() {
-		if p.Name() == name {
-			return p, nil
-		}
-		names = append(names, p.Name())
-	}
-	return nil, fmt.Errorf("unknown admission policy %q: use %s", name, strings.Join(names, ", "))
+	return native.Named("admission", name, Policies())
 }

@@ -1,9 +1,10 @@
 package route
 
 import (
-	"fmt"
 	"math"
 	"strings"
+
+	"github.com/yardmaster/yardmaster/core/native"
 )
 
 // Policy scores candidates. It is pure: what it knows is in its arguments, and
@@ -98,15 +99,7 @@ func PolicyNamed(name string) (Policy, error) {
 	if strings.ContainsAny(name, "=,") {
 		return parseBlend(name)
 	}
-	var names []string
-	for _, p := range Policies() {
-		if p.Name() == name {
-			return p, nil
-		}
-		names = append(names, p.Name())
-	}
-	last := len(names) - 1
-	return nil, fmt.Errorf("unknown routing policy %q: use %s or %s", name, strings.Join(names[:last], ", "), names[last])
+	return native.Named("routing", name, Policies())
 }
 
 // RoundRobin takes the candidates in turn.

@@ -1,9 +1,9 @@
 package scale
 
 import (
-	"fmt"
 	"math"
-	"strings"
+
+	"github.com/yardmaster/yardmaster/core/native"
 )
 
 // Want is what a policy wants of one pool.
@@ -35,14 +35,7 @@ func Policies() []Policy {
 
 // PolicyNamed returns a new native policy.
 func PolicyNamed(name string) (Policy, error) {
-	var names []string
-	for _, p := range Policies() {
-		if p.Name() == name {
-			return p, nil
-		}
-		names = append(names, p.Name())
-	}
-	return nil, fmt.Errorf("unknown autoscaling policy %q: use %s", name, strings.Join(names, ", "))
+	return native.Named("autoscaling", name, Policies())
 }
 
 // whole rounds up to replicas. What floating-point arithmetic adds to a whole

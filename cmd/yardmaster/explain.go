@@ -15,13 +15,8 @@ import (
 	"github.com/yardmaster/yardmaster/server/admin"
 )
 
-func (a *app) explainCommand() *cobra.Command {
-	var address string
-	var out output
-	c := &cobra.Command{
-		Use:   "explain REQUEST-ID",
-		Short: "Say why a request went where it went",
-		Long: `Ask a gateway on this machine how it placed a request: which workers it could
+// explainHelp says how to read an answer, and what the words in it mean.
+const explainHelp = `Ask a gateway on this machine how it placed a request: which workers it could
 have taken, what it knew of each, what each would have cost, which were left out
 and why. The id is in the answer's x-request-id header. A gateway remembers its
 last thousand placements, and nothing of what was written in them.
@@ -63,7 +58,15 @@ left out:
   ACTIVE    KV blocks in use
   SHARE     work given to the worker lately, over the mean of those that could serve
   NOTE      path, reason and policy of the one that was taken; what each part of a
-            combined policy found, and a shadow; why one was left out`,
+            combined policy found, and a shadow; why one was left out`
+
+func (a *app) explainCommand() *cobra.Command {
+	var address string
+	var out output
+	c := &cobra.Command{
+		Use:     "explain REQUEST-ID",
+		Short:   "Say why a request went where it went",
+		Long:    explainHelp,
 		Example: "  yardmaster explain req-4f1c2a\n  yardmaster explain req-4f1c2a -o json",
 		Args:    operand("REQUEST-ID"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -98,30 +101,36 @@ func (c *adminClient) explain(ctx context.Context, id string) (*admin.Explanatio
 func explanationTable(e *admin.Explanation) (heading []string, rows [][]string) {
 	heading = []string{"ATTEMPT", "LEG", "WORKER", "CHOSEN", "COST", "HIT", "QUEUED", "REQUESTS", "SIBLINGS", "ACTIVE", "SHARE", "NOTE"}
 	for i := range e.Placements {
-		p := &e.Placements[i]
-		attempt := strconv.Itoa(i + 1)
-		add := func(leg, chosen string, candidates []admin.Candidate) {
-			for _, c := range candidates {
-				mark := ""
-				if c.Worker == chosen {
-					mark = "*"
-				}
-				rows = append(rows, []string{
-					attempt, leg, c.Worker, mark, number(c.Cost), number(c.HitTokens), number(c.QueuedTokens),
-					number(c.Requests), number(c.Siblings), number(c.ActiveBlocks), rounded(c.Share), noteOf(p, &c, mark != ""),
-				})
-			}
-		}
-		if p.Path == dispatch.PathRefused {
-			rows = append(rows, []string{attempt, "admission", "", "", "", "", "", "", "", "", "", noteOf(p, &admin.Candidate{}, true)})
-		}
-		add("serve", p.Worker, p.Candidates)
-		add("prefill", p.Prefill, p.Prefilling)
-		for _, v := range p.Vetoed {
-			rows = append(rows, []string{attempt, "", v.Worker, "", "", "", "", "", "", "", "", v.Why})
-		}
+		rows = append(rows, placementRows(&e.Placements[i], strconv.Itoa(i+1))...)
 	}
 	return heading, rows
+}
+
+func placementRows(p *admin.Placement, attempt string) (rows [][]string) {
+	if p.Path == dispatch.PathRefused {
+		rows = append(rows, []string{attempt, "admission", "", "", "", "", "", "", "", "", "", noteOf(p, &admin.Candidate{}, true)})
+	}
+	for i := range p.Candidates {
+		rows = append(rows, candidateRow(p, attempt, "serve", p.Worker, &p.Candidates[i]))
+	}
+	for i := range p.Prefilling {
+		rows = append(rows, candidateRow(p, attempt, "prefill", p.Prefill, &p.Prefilling[i]))
+	}
+	for _, v := range p.Vetoed {
+		rows = append(rows, []string{attempt, "", v.Worker, "", "", "", "", "", "", "", "", v.Why})
+	}
+	return rows
+}
+
+func candidateRow(p *admin.Placement, attempt, leg, chosen string, c *admin.Candidate) []string {
+	mark := ""
+	if c.Worker == chosen {
+		mark = "*"
+	}
+	return []string{
+		attempt, leg, c.Worker, mark, number(c.Cost), number(c.HitTokens), number(c.QueuedTokens),
+		number(c.Requests), number(c.Siblings), number(c.ActiveBlocks), rounded(c.Share), noteOf(p, c, mark != ""),
+	}
 }
 
 // noteOf is what is said of a candidate beside its numbers.

@@ -10,10 +10,8 @@ import (
 // Admission decides by a policy in Wasm whether requests are served. It is an
 // [admit.Policy] and may be used from several goroutines.
 type Admission struct {
-	policy   *Policy
-	name     string
+	*caller
 	fallback admit.Policy
-	tally    tally
 }
 
 // NewAdmission makes an admission policy of a policy of that kind, which stays the
@@ -21,10 +19,11 @@ type Admission struct {
 // without one, the manifest's fail says whether everything is served meanwhile or
 // nothing. Errors wrap [ErrRefused].
 func NewAdmission(p *Policy, fallback admit.Policy) (*Admission, error) {
-	if err := p.of(abi.Admission); err != nil {
+	c, err := p.callerOf(abi.Admission)
+	if err != nil {
 		return nil, err
 	}
-	a := &Admission{policy: p, name: p.manifest.Name + "@" + p.manifest.Version, fallback: fallback}
+	a := &Admission{caller: c, fallback: fallback}
 	if p.manifest.Fail == "closed" {
 		a.fallback = Closed{}
 	} else if fallback == nil {
@@ -32,12 +31,6 @@ func NewAdmission(p *Policy, fallback admit.Policy) (*Admission, error) {
 	}
 	return a, nil
 }
-
-// Name is the policy's name and version.
-func (a *Admission) Name() string { return a.name }
-
-// Counts is what became of all calls so far.
-func (a *Admission) Counts() Counts { return a.tally.counts() }
 
 // Admit is the guest's verdict, or the fallback's.
 func (a *Admission) Admit(ask *admit.Ask) admit.Verdict {

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"time"
@@ -14,9 +13,7 @@ import (
 // Autoscaler says by a policy in Wasm how many replicas pools should have. It is a
 // [scale.Policy] and belongs to one goroutine.
 type Autoscaler struct {
-	policy *Policy
-	name   string
-	tally  tally
+	*caller
 	last   Fault
 	reads  []func(p *scale.Pool, s *scale.Sample) float64 // of the manifest's columns; nil is unknown
 	words  []bool                                         // which of them are u32
@@ -27,28 +24,19 @@ type Autoscaler struct {
 // to close. When the guest cannot answer, every pool keeps what it has. Errors wrap
 // [ErrColumn] or [ErrRefused].
 func NewAutoscaler(p *Policy) (*Autoscaler, error) {
-	if err := p.of(abi.Autoscaler); err != nil {
+	c, err := p.callerOf(abi.Autoscaler)
+	if err != nil {
 		return nil, err
 	}
-	a := &Autoscaler{policy: p, name: p.manifest.Name + "@" + p.manifest.Version}
-	for i, c := range p.manifest.Columns {
-		read, ok := poolColumns()[c.Name]
-		if !ok && !c.Optional {
-			return nil, fmt.Errorf("%w: %s needs %q, which is not collected of pools; make it optional", ErrColumn, p.manifest.Name, c.Name)
-		}
-		if ok {
-			a.filled |= 1 << i
-		}
-		a.reads, a.words = append(a.reads, read), append(a.words, c.Name == "role")
+	a := &Autoscaler{caller: c}
+	if a.reads, a.filled, err = columnsOf(p.manifest, poolColumns(), "is not collected of pools"); err != nil {
+		return nil, err
+	}
+	for _, c := range p.manifest.Columns {
+		a.words = append(a.words, c.Name == "role")
 	}
 	return a, nil
 }
-
-// Name is the policy's name and version.
-func (a *Autoscaler) Name() string { return a.name }
-
-// Counts is what became of all ticks so far.
-func (a *Autoscaler) Counts() Counts { return a.tally.counts() }
 
 // Last is what became of the last tick.
 func (a *Autoscaler) Last() Fault { return a.last }

@@ -1,6 +1,8 @@
 package host
 
 import (
+	"maps"
+
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/route"
 	"github.com/yardmaster/yardmaster/policies/abi"
@@ -16,14 +18,11 @@ type source struct {
 // where routing collects nothing for the column now, it leaves it alone.
 type fill func(in *Instance, column int, c *route.Columns) bool
 
-// sourceOf finds what fills a column of routers.
-func sourceOf(name string) (source, bool) {
-	for _, list := range []map[string]source{always(), onDemand()} {
-		if s, ok := list[name]; ok {
-			return s, true
-		}
-	}
-	return source{}, false
+// routerColumns are what fills the columns of routers.
+func routerColumns() map[string]source {
+	all := always()
+	maps.Copy(all, onDemand())
+	return all
 }
 
 // always are the columns that routing fills for everybody.

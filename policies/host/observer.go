@@ -1,7 +1,6 @@
 package host
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/yardmaster/yardmaster/core/dispatch"
@@ -11,9 +10,7 @@ import (
 // Observer shows a policy in Wasm what became of requests, so that it can learn and
 // write what it learnt into state. It belongs to one goroutine.
 type Observer struct {
-	policy *Policy
-	name   string
-	tally  tally
+	*caller
 	reads  []outcomeColumn // of the manifest's columns; empty ones are unknown
 	filled uint64
 }
@@ -21,28 +18,17 @@ type Observer struct {
 // NewObserver makes an observer of a policy of that kind, which stays the caller's to
 // close. Errors wrap [ErrColumn] or [ErrRefused].
 func NewObserver(p *Policy) (*Observer, error) {
-	if err := p.of(abi.Observer); err != nil {
+	c, err := p.callerOf(abi.Observer)
+	if err != nil {
 		return nil, err
 	}
-	o := &Observer{policy: p, name: p.manifest.Name + "@" + p.manifest.Version}
-	for i, c := range p.manifest.Columns {
-		read, ok := outcomeColumns()[c.Name]
-		if !ok && !c.Optional {
-			return nil, fmt.Errorf("%w: %s needs %q, which is not collected of requests; make it optional", ErrColumn, p.manifest.Name, c.Name)
-		}
-		if ok {
-			o.filled |= 1 << i
-		}
-		o.reads = append(o.reads, read)
+	o := &Observer{caller: c}
+	o.reads, o.filled, err = columnsOf(p.manifest, outcomeColumns(), "is not collected of requests")
+	if err != nil {
+		return nil, err
 	}
 	return o, nil
 }
-
-// Name is the policy's name and version.
-func (o *Observer) Name() string { return o.name }
-
-// Counts is what became of all calls so far.
-func (o *Observer) Counts() Counts { return o.tally.counts() }
 
 // Batch is what is shown at once.
 type Batch struct {

@@ -2,7 +2,6 @@ package host
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"time"
 
@@ -16,12 +15,10 @@ import (
 // [route.Policy]: when the guest cannot answer, the fallback does, in the same call.
 // It may be used from several goroutines.
 type Router struct {
-	policy   *Policy
-	name     string
+	*caller
 	fallback route.Policy
 	fills    []fill // of the manifest's columns; nil where nobody ever fills one
 	needs    route.Needs
-	tally    tally
 }
 
 // ErrColumn says that a policy needs a column that this host does not have.
@@ -30,37 +27,24 @@ var ErrColumn = errors.New("column not available")
 // NewRouter makes a router of a policy of that kind. The policy stays the caller's to
 // close. Errors wrap [ErrColumn] or [ErrRefused].
 func NewRouter(p *Policy, fallback route.Policy) (*Router, error) {
-	if err := p.of(abi.Router); err != nil {
+	c, err := p.callerOf(abi.Router)
+	if err != nil {
 		return nil, err
 	}
-	r := &Router{policy: p, name: p.manifest.Name + "@" + p.manifest.Version, fallback: fallback, needs: route.NeedsOf(fallback)}
-	for _, c := range p.manifest.Columns {
-		s, ok := sourceOf(c.Name)
-		if !ok && !c.Optional {
-			return nil, fmt.Errorf("%w: %s needs %q, which routing does not collect; make it optional", ErrColumn, p.manifest.Name, c.Name)
-		}
+	sources, _, err := columnsOf(p.manifest, routerColumns(), "routing does not collect")
+	if err != nil {
+		return nil, err
+	}
+	r := &Router{caller: c, fallback: fallback, needs: route.NeedsOf(fallback)}
+	for _, s := range sources {
 		r.fills, r.needs = append(r.fills, s.fill), r.needs|s.needs
 	}
 	return r, nil
 }
 
-// of says whether the policy is of a kind.
-func (p *Policy) of(kind abi.Kind) error {
-	if p.manifest.Kind != kind {
-		return fmt.Errorf("%w: %s is of kind %s, not %s", ErrRefused, p.manifest.Name, p.manifest.Kind, kind)
-	}
-	return nil
-}
-
-// Name is the policy's name and version.
-func (r *Router) Name() string { return r.name }
-
 // Needs are the columns that the policy or its fallback read of those that routing
 // fills on demand.
 func (r *Router) Needs() route.Needs { return r.needs }
-
-// Counts is what became of all calls so far.
-func (r *Router) Counts() Counts { return r.tally.counts() }
 
 // Faults is how often the fallback answered for that reason.
 func (r *Router) Faults(f Fault) uint64 { return r.tally.kinds[f].Load() }

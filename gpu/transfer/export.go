@@ -42,7 +42,7 @@ type Export struct {
 func newExport(n *Node, link Link, r *Reserve) *Export {
 	now := n.cfg.Clock.Now()
 	lease := clampLease(r.Lease) // the destination's, so that both sides' are equal
-	_, epoch := n.cfg.Self()
+	_, epoch := n.Self()
 	e := &Export{
 		node: n, link: link, res: r, epoch: epoch, lease: lease, over: make(chan struct{}), state: Reserved,
 		high: slices.Repeat([]int{r.From}, n.shape.Layers), next: make([]int, n.shape.Layers),

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yardmaster/yardmaster/core/engine"
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/measure"
 	"github.com/yardmaster/yardmaster/gpu/transfer"
@@ -39,8 +40,9 @@ func newSite(t testing.TB, net *fake.Network, id fleet.WorkerID, epoch fleet.Epo
 	}
 	cfg := transfer.Config{
 		Memory: s.memory, Registry: s.registry,
-		Self: func() (fleet.WorkerID, fleet.Epoch) { return id, epoch },
+		ID: id, Own: &engine.Own{},
 	}
+	cfg.Own.Set(epoch)
 	if change != nil {
 		change(&cfg)
 	}

@@ -86,7 +86,7 @@ func (i *Import) begin(dst Destination) *Error {
 	}
 	i.mu.Unlock()
 	link.Expect(int64(len(dst.Blocks)) * int64(n.shape.Layers) * int64(n.shape.PageBytes))
-	id, epoch := n.cfg.Self()
+	id, epoch := n.Self()
 	if err := link.Send(&Reserve{
 		ID: i.id, Source: i.peer.Epoch, Dest: id, DestEpoch: epoch, Hash: n.shape.Hash, From: dst.From,
 		Prompt: len(dst.Prompt), Digest: DigestOf(dst.Prompt), Lease: n.cfg.Lease, Blocks: dst.Blocks,

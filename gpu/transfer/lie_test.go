@@ -9,7 +9,6 @@ import (
 
 	"github.com/yardmaster/yardmaster/core/clock"
 	"github.com/yardmaster/yardmaster/core/engine"
-	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/measure"
 	"github.com/yardmaster/yardmaster/gpu/transfer"
 	"github.com/yardmaster/yardmaster/gpu/transfer/fake"
@@ -66,7 +65,7 @@ type bench struct {
 	link     *wire
 	clock    *clock.Virtual
 	registry measure.Registry
-	epoch    fleet.Epoch
+	own      engine.Own
 }
 
 var source = engine.Peer{ID: "p", Epoch: 3, Transfer: "addr"}
@@ -74,12 +73,13 @@ var source = engine.Peer{ID: "p", Epoch: 3, Transfer: "addr"}
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{
-		memory: fake.NewMemory(testShape), link: &wire{peer: source}, clock: clock.NewVirtual(time.Unix(0, 0)), epoch: 4,
+		memory: fake.NewMemory(testShape), link: &wire{peer: source}, clock: clock.NewVirtual(time.Unix(0, 0)),
 	}
+	b.own.Set(4)
 	var err error
 	b.node, err = transfer.New(transfer.Config{
 		Transport: "test", Memory: b.memory, Clock: b.clock, Registry: &b.registry, MaxTransfers: 4,
-		Self: func() (fleet.WorkerID, fleet.Epoch) { return "d", b.epoch },
+		ID: "d", Own: &b.own,
 	}, b.link)
 	if err != nil {
 		t.Fatal(err)

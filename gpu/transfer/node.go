@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,9 +18,10 @@ import (
 type Config struct {
 	Transport string // its name in metrics
 	Memory    Memory
-	// Self is this worker as registered now. It may change when the worker
-	// registers anew.
-	Self     func() (fleet.WorkerID, fleet.Epoch)
+	ID        fleet.WorkerID
+	// Own is the epoch under which the worker is registered. It may change when
+	// the worker registers anew.
+	Own      *engine.Own
 	Clock    clock.Clock       // default: the machine's
 	Registry *measure.Registry // default: one nobody reads
 	// Lease is how long a transfer outlives the peer's silence; default 5 s.
@@ -44,7 +46,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	fault(c.Memory == nil, "transfer: no memory")
-	fault(c.Self == nil, "transfer: no identity")
+	fault(c.ID == "" || c.Own == nil, "transfer: no identity")
 	fault(c.Lease < 0 || c.Lease > maxLease, fmt.Sprintf("transfer: lease %v is not between 0 and %v", c.Lease, maxLease))
 	fault(c.Meet < 0, "transfer: negative meeting time")
 	fault(c.Life < 0, "transfer: negative life")
@@ -146,8 +148,11 @@ func (n *Node) Lease() time.Duration { return n.cfg.Lease }
 // Shape is the form of the node's memory.
 func (n *Node) Shape() Shape { return n.shape }
 
+// Is reports whether meant is this worker's epoch; see [engine.Own].
+func (n *Node) Is(ctx context.Context, meant fleet.Epoch) bool { return n.cfg.Own.Is(ctx, meant) }
+
 // Self is this worker as registered now.
-func (n *Node) Self() (fleet.WorkerID, fleet.Epoch) { return n.cfg.Self() }
+func (n *Node) Self() (fleet.WorkerID, fleet.Epoch) { return n.cfg.ID, n.cfg.Own.Epoch() }
 
 // Live is the number of transfers and waiting legs. It returns to zero.
 func (n *Node) Live() int {

@@ -144,7 +144,7 @@ func (n *Node) reserve(link Link, r *Reserve) {
 
 // checkReserve verifies what can be verified without the prefill leg.
 func (n *Node) checkReserve(r *Reserve) *Error {
-	if _, epoch := n.cfg.Self(); r.Source != epoch {
+	if _, epoch := n.Self(); r.Source != epoch {
 		return Failure(ReasonEpoch, fmt.Errorf("reservation with epoch %d, this is %d", r.Source, epoch))
 	}
 	if r.Hash != n.shape.Hash {

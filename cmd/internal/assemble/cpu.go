@@ -10,13 +10,13 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/netutil"
 
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
 	"github.com/yardmaster/yardmaster/cmd/internal/fetch"
+	"github.com/yardmaster/yardmaster/core/engine"
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/route"
 	"github.com/yardmaster/yardmaster/core/tokens"
@@ -34,8 +34,8 @@ import (
 // cpuHost is the CPU engine as a worker: model, scheduler, transfer endpoint
 // and API, in the order in which they are closed, backwards.
 type cpuHost struct {
-	id      fleet.WorkerID
-	current atomic.Uint64 // epoch
+	id  fleet.WorkerID
+	own engine.Own
 
 	model    *model.Model
 	engine   *batch.Engine
@@ -202,8 +202,7 @@ func (h *cpuHost) listenTransfer(ctx context.Context, p Process, c config.Worker
 	h.endpoint, err = tcp.Listen(ctx, c.Transfer, tcp.Options{
 		Config: transfer.Config{
 			Transport: "tcp", Memory: pd.NewMemory(h.engine.Pool(), h.engine.Cache(), h.model.Dim(), h.compat),
-			Self:  func() (fleet.WorkerID, fleet.Epoch) { return h.id, h.now() },
-			Clock: p.Clock, Registry: p.Registry,
+			ID: h.id, Own: &h.own, Clock: p.Clock, Registry: p.Registry,
 		},
 		TLS: tlsConfig,
 	})
@@ -232,7 +231,7 @@ func (h *cpuHost) serve(p Process, m *Model, ln net.Listener) (err error) {
 	h.handler, err = serve.New(serve.Options{
 		Model: h.name, MaxModelLen: h.engine.Options().MaxContext,
 		Engine: h.engine, Tokenizer: m.Tokenizer, Template: m.Template,
-		Legs: pd.New(h.endpoint.Node()), Epoch: h.now, Version: p.Version, Clock: p.Clock, Log: p.Log,
+		Legs: pd.New(h.endpoint.Node()), Own: &h.own, Version: p.Version, Clock: p.Clock, Log: p.Log,
 	})
 	if err != nil {
 		return err
@@ -245,9 +244,7 @@ func (h *cpuHost) serve(p Process, m *Model, ln net.Listener) (err error) {
 	return nil
 }
 
-func (h *cpuHost) now() fleet.Epoch { return fleet.Epoch(h.current.Load()) }
-
-func (h *cpuHost) epoch(e fleet.Epoch) { h.current.Store(uint64(e)) }
+func (h *cpuHost) epoch(e fleet.Epoch) { h.own.Set(e) }
 
 func (h *cpuHost) describe(w *fleet.Worker) {
 	opts, layout := h.engine.Options(), h.engine.Pool().Layout

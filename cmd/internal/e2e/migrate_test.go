@@ -53,7 +53,7 @@ func TestMigration(t *testing.T) {
 		a := complete(t.Context(), tap, s.aggregating.URL(), s.Model(), lot.prompts[n], tokens)
 		<-killed
 		if !a.whole || a.text != lot.answers[n] {
-			t.Errorf("stream %d: %+v, want %q", i, a, lot.answers[n])
+			t.Errorf("stream %d: %+v (%v), want %q", i, a, a.err, lot.answers[n])
 		}
 	}
 	moved := 0.0

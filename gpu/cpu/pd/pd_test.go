@@ -75,8 +75,8 @@ func newWorker(t testing.TB, id fleet.WorkerID, tune tuning) *worker {
 // listen opens an endpoint for the worker's present epoch.
 func (w *worker) listen() {
 	w.t.Helper()
-	id, epoch := w.id, w.epoch
-	w.options.Self = func() (fleet.WorkerID, fleet.Epoch) { return id, epoch }
+	w.options.ID, w.options.Own = w.id, new(engine.Own)
+	w.options.Own.Set(w.epoch)
 	endpoint, err := tcp.Listen(w.t.Context(), "127.0.0.1:0", w.options)
 	if err != nil {
 		w.t.Fatal(err)

@@ -583,16 +583,16 @@ func TestLegs(t *testing.T) {
 func (e *fakeExport) Computed(int, int, int, []kv.BlockID) {}
 
 func TestEpoch(t *testing.T) {
-	var epoch atomic.Uint64
+	var own engine.Own
 	y := newToy(t, batchtest.Runner{}, func(s *Options, _ *batch.Options) {
-		s.Epoch = func() fleet.Epoch { return fleet.Epoch(epoch.Load()) }
+		s.Own = &own
 	})
 	for _, tt := range []struct {
-		now    uint64
+		now    fleet.Epoch
 		header string
 		want   int
 	}{{0, "", 200}, {0, "0", 200}, {0, "3", 421}, {3, "3", 200}, {3, "2", 421}, {3, "x", 421}, {3, "", 200}} {
-		epoch.Store(tt.now)
+		own.Set(tt.now)
 		resp := y.post(t, "/v1/chat/completions", ask+`,"max_tokens":1}`, engine.HeaderEpoch, tt.header)
 		if resp.StatusCode != tt.want || (tt.want == 421) != (resp.Header.Get(engine.HeaderReason) == engine.ReasonStaleEpoch) {
 			t.Errorf("%+v: %d %v", tt, resp.StatusCode, resp.Header)

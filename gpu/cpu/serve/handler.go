@@ -154,7 +154,7 @@ func (h *Handler) checkEpoch(r *http.Request) error {
 		return nil
 	}
 	meant, err := strconv.ParseUint(text, 10, 64)
-	if now := h.opt.Epoch(); err != nil || fleet.Epoch(meant) != now {
+	if err != nil || !h.opt.Own.Is(r.Context(), fleet.Epoch(meant)) {
 		return &errs.Error{
 			Kind: errs.NoCapacity, Client: "this is not the worker meant", Code: engine.ReasonStaleEpoch,
 		}

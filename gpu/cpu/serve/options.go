@@ -8,7 +8,6 @@ import (
 
 	"github.com/yardmaster/yardmaster/core/clock"
 	"github.com/yardmaster/yardmaster/core/engine"
-	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/tokens"
 	"github.com/yardmaster/yardmaster/gpu/cpu/batch"
 	"github.com/yardmaster/yardmaster/gpu/transfer"
@@ -44,9 +43,8 @@ type Options struct {
 	Template *tokens.Template
 	// Legs is nil in a worker that takes no part in disaggregation.
 	Legs Legs
-	// Epoch is the worker's present incarnation, 0 while it has none. Nil means
-	// that it never has one.
-	Epoch func() fleet.Epoch
+	// Own is the worker's present incarnation. Nil means that it never has one.
+	Own *engine.Own
 	// Version is what /version says.
 	Version string
 	// MaxBody bounds a request's body in bytes; 64 MiB.
@@ -108,8 +106,8 @@ func (o *Options) withDefaults() Options {
 	if d.Log == nil {
 		d.Log = slog.Default()
 	}
-	if d.Epoch == nil {
-		d.Epoch = func() fleet.Epoch { return 0 }
+	if d.Own == nil {
+		d.Own = new(engine.Own)
 	}
 	if d.Version == "" {
 		d.Version = "unknown"

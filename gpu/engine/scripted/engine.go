@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"sync"
 	"sync/atomic"
 
+	"github.com/yardmaster/yardmaster/core/engine"
 	"github.com/yardmaster/yardmaster/core/fleet"
 )
 
@@ -25,7 +25,8 @@ type Engine struct {
 	opts     Options
 	record   *recorder
 	play     atomic.Pointer[playbook]
-	epoch    atomic.Uint64
+	own      engine.Own
+	named    atomic.Bool // the fleet gave it an epoch once
 	draining atomic.Bool
 
 	life   sync.Mutex // held while starting and stopping
@@ -57,7 +58,7 @@ func New(opts Options) (*Engine, error) {
 		quit: make(chan struct{}),
 	}
 	e.play.Store(play)
-	e.epoch.Store(uint64(opts.Epoch))
+	e.SetEpoch(opts.Epoch)
 	return e, nil
 }
 
@@ -162,7 +163,10 @@ func (e *Engine) Running() bool { return e.current() != nil }
 
 // SetEpoch tells the engine under which epoch the fleet knows it. Requests
 // meant for another epoch get 421. Zero accepts all.
-func (e *Engine) SetEpoch(epoch fleet.Epoch) { e.epoch.Store(uint64(epoch)) }
+func (e *Engine) SetEpoch(epoch fleet.Epoch) {
+	e.named.Store(epoch != 0)
+	e.own.Set(epoch)
+}
 
 // SetScript replaces the script. Requests under way keep the old one; the
 // engine section, and where events are published, do not change any more.
@@ -202,15 +206,9 @@ func (e *Engine) stop() error {
 		return ErrNotRunning
 	}
 	inc.stop()
-	if e.epoch.Load() != 0 {
-		e.epoch.Store(unregistered)
-	}
+	e.own.Set(0) // until the fleet knows it again, what names an epoch means another
 	return nil
 }
-
-// unregistered is the epoch of an engine that was known to the fleet, died and
-// has not been given its new epoch: it accepts no request that names one.
-const unregistered = math.MaxUint64
 
 // Restart kills the engine, if it is up, and starts it again on the same port
 // with nothing remembered but records and script.

@@ -263,7 +263,7 @@ func (k *kvLeg) reply(w *writer) (jsontext.Value, error) {
 	x := k.x
 	prompt := w.j.prompts[0].ids
 	m := &manifest{
-		Engine: x.inc.id, Worker: string(x.engine().opts.Worker), Epoch: x.engine().epoch.Load(),
+		Engine: x.inc.id, Worker: string(x.engine().opts.Worker), Epoch: uint64(x.engine().own.Epoch()),
 		Digest: digest(prompt), Tokens: unit.Tokens(len(prompt)), Cached: w.cached(),
 		Prefill: x.engine().opts.Clock.Now().Sub(k.started),
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/yardmaster/yardmaster/core/engine"
+	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/mix"
 )
 
@@ -83,11 +84,10 @@ func (x *exchange) generate(chat bool) error {
 // refuse checks that the request means this incarnation.
 func (x *exchange) refuse() error {
 	h := x.r.Header.Get(engine.HeaderEpoch)
-	mine := x.engine().epoch.Load()
-	if h == "" || mine == 0 {
+	if h == "" || !x.engine().named.Load() {
 		return nil
 	}
-	if meant, err := strconv.ParseUint(h, 10, 64); err == nil && meant == mine && mine != unregistered {
+	if meant, err := strconv.ParseUint(h, 10, 64); err == nil && x.engine().own.Is(x.ctx, fleet.Epoch(meant)) {
 		return nil
 	}
 	x.w.Header().Set(engine.HeaderReason, "stale_epoch")

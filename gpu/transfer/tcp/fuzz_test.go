@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/yardmaster/yardmaster/core/engine"
-	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/gpu/transfer"
 	"github.com/yardmaster/yardmaster/gpu/transfer/fake"
 )
@@ -73,8 +72,10 @@ func FuzzStream(f *testing.F) {
 	f.Add(triples, 7)
 	f.Fuzz(func(t *testing.T, b []byte, cut int) {
 		memory := fake.NewMemory(transfer.Shape{Layers: 1, Blocks: 4, BlockTokens: 4, PageBytes: 32, Hidden: 1})
+		var own engine.Own
+		own.Set(1)
 		node, err := transfer.New(transfer.Config{
-			Memory: memory, Self: func() (fleet.WorkerID, fleet.Epoch) { return "d", 1 },
+			Memory: memory, ID: "d", Own: &own,
 		}, dialerTo{mute{}})
 		if err != nil {
 			t.Fatal(err)

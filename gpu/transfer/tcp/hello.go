@@ -96,12 +96,13 @@ func (e *Endpoint) welcome(st *stream) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
+	known := e.node.Is(e.ctx, theirs.Addressee)
 	ours := e.hello()
 	ours.Stream, ours.Session = theirs.Stream, theirs.Session
 	ours.Addressee, ours.Receiver = theirs.Self.Epoch, theirs.Self.ID
 	var s *session
 	switch {
-	case theirs.Receiver != ours.Self.ID || theirs.Addressee != ours.Self.Epoch:
+	case !known || theirs.Receiver != ours.Self.ID || theirs.Addressee != ours.Self.Epoch:
 		ours.Refused = refusedEpoch
 	case theirs.Hash != ours.Hash:
 		ours.Refused = refusedLayout

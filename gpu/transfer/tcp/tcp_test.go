@@ -46,7 +46,8 @@ func listen(t testing.TB, id fleet.WorkerID, epoch fleet.Epoch, addr string, sha
 	t.Helper()
 	s := &site{id: id, epoch: epoch, memory: fake.NewMemory(shape), registry: &measure.Registry{}}
 	opt.Memory, opt.Registry = s.memory, s.registry
-	opt.Self = func() (fleet.WorkerID, fleet.Epoch) { return id, epoch }
+	opt.ID, opt.Own = id, new(engine.Own)
+	opt.Own.Set(epoch)
 	if opt.Lease == 0 {
 		opt.Lease = 20 * time.Second // a busy machine must not look like a dead peer
 	}

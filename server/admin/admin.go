@@ -152,20 +152,6 @@ func meansYes(value string) bool {
 	return true
 }
 
-// Fault is an error as the API tells it.
-type Fault struct {
-	Error struct {
-		Message string `json:"message"`
-		Code    string `json:"code"` // a stable word; see the sentinels for those of the cluster
-	} `json:"error"`
-}
-
-func fail(w http.ResponseWriter, status int, code, message string) {
-	var f Fault
-	f.Error.Message, f.Error.Code = message, code
-	answer(w, status, f)
-}
-
 func answer(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,8 +19,6 @@ const (
 	askTime = 3 * time.Second
 	// changeTime bounds a change, an election meanwhile included.
 	changeTime = 15 * time.Second
-	// stallTime is how long a stream may stand still.
-	stallTime = 30 * time.Second
 	// snapshotTime bounds a whole snapshot, either way.
 	snapshotTime = 30 * time.Minute
 
@@ -40,7 +37,7 @@ type clusterAPI struct {
 
 func (a *clusterAPI) mount(r chi.Router) {
 	r.Route("/admin/cluster", func(r chi.Router) {
-		r.Use(a.present)
+		r.Use(present(a.cluster != nil, "no_cluster", "this process is in no cluster: ask a planner, or a gateway that was started with --join"))
 		r.Get("/status", a.status)
 		r.Get("/health", a.health)
 		r.Get("/peers", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, a.cluster.Peers()) })
@@ -53,17 +50,6 @@ func (a *clusterAPI) mount(r chi.Router) {
 		r.Get("/snapshot", a.save)
 		r.Post("/snapshot", a.restore)
 		r.Get("/debug", a.debug)
-	})
-}
-
-// present answers for a process that is in no cluster.
-func (a *clusterAPI) present(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if a.cluster == nil {
-			fail(w, http.StatusNotFound, "no_cluster", "this process is in no cluster: ask a planner, or a gateway that was started with --join")
-			return
-		}
-		next.ServeHTTP(w, r)
 	})
 }
 
@@ -86,10 +72,9 @@ func (a *clusterAPI) health(w http.ResponseWriter, r *http.Request) {
 	answer(w, code, s.health())
 }
 
-// change runs one change within its time and tells how it went. A change goes on
-// when the client leaves: half of one is what nobody wants.
+// change runs one change within its time and tells how it went.
 func change[T any](w http.ResponseWriter, r *http.Request, do func(context.Context) (T, error)) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), changeTime)
+	ctx, cancel := lasting(r.Context(), changeTime)
 	defer cancel()
 	extend(w, changeTime+time.Second)
 	done, err := do(ctx)
@@ -175,7 +160,7 @@ func (a *clusterAPI) save(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *clusterAPI) restore(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), snapshotTime)
+	ctx, cancel := lasting(r.Context(), snapshotTime)
 	defer cancel()
 	extend(w, snapshotTime)
 	most := int64(maxSnapshot)
@@ -186,9 +171,8 @@ func (a *clusterAPI) restore(w http.ResponseWriter, r *http.Request) {
 		tooLong(w, most, r.ContentLength)
 		return
 	}
-	body := &patient{w: w, r: http.MaxBytesReader(w, r.Body, most)} // its length need not be told
-	err := a.cluster.Restore(ctx, body)
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+	err := a.cluster.Restore(ctx, upload(w, r, most)) // its length need not be told
+	if tooLarge(err) {
 		tooLong(w, most, r.ContentLength)
 		return
 	}
@@ -215,37 +199,6 @@ func tooLong(w http.ResponseWriter, most, length int64) {
 		float64(most)/(1<<20), more))
 }
 
-// patient moves the connection's deadlines along with the bytes: a whole stream
-// may take long, standing still may not.
-type patient struct {
-	w     http.ResponseWriter
-	r     io.Reader
-	begun bool // something was written
-}
-
-// Write implements io.Writer.
-func (p *patient) Write(b []byte) (int, error) {
-	extend(p.w, stallTime)
-	if !p.begun {
-		p.begun = true
-		p.w.Header().Set("Content-Type", "application/octet-stream")
-	}
-	return p.w.Write(b)
-}
-
-// Read implements io.Reader.
-func (p *patient) Read(b []byte) (int, error) {
-	// A connection that cannot be given a deadline has none to move.
-	_ = http.NewResponseController(p.w).SetReadDeadline(time.Now().Add(stallTime))
-	return p.r.Read(b)
-}
-
-// extend gives the answer until d from now.
-func extend(w http.ResponseWriter, d time.Duration) {
-	// A connection that cannot be given a deadline has none to move.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d))
-}
-
 // read fills v from the body, strictly; it answers by itself when it cannot.
 func read(w http.ResponseWriter, r *http.Request, v any) bool {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
@@ -257,35 +210,4 @@ func read(w http.ResponseWriter, r *http.Request, v any) bool {
 		return false
 	}
 	return true
-}
-
-// busyRetry is after how many seconds a change is worth another try.
-const busyRetry = "5"
-
-// failWith tells an error of the cluster.
-func failWith(w http.ResponseWriter, err error) {
-	for _, known := range []struct {
-		err    error
-		status int
-		code   string
-	}{
-		{ErrUncertain, http.StatusBadGateway, "uncertain"},
-		{ErrNoLeader, http.StatusServiceUnavailable, "no_leader"},
-		{ErrUnknownMember, http.StatusNotFound, "not_found"},
-		{ErrUnknownTenant, http.StatusNotFound, "not_found"},
-		{ErrBusy, http.StatusServiceUnavailable, "busy"},
-		{ErrConflict, http.StatusConflict, "conflict"},
-		{ErrRefused, http.StatusConflict, "refused"},
-		{ErrInvalid, http.StatusBadRequest, "invalid"},
-		{context.DeadlineExceeded, http.StatusGatewayTimeout, "timeout"},
-	} {
-		if errors.Is(err, known.err) {
-			if known.err == ErrBusy { //nolint:errorlint // of the table
-				w.Header().Set("Retry-After", busyRetry)
-			}
-			fail(w, known.status, known.code, err.Error())
-			return
-		}
-	}
-	fail(w, http.StatusInternalServerError, "internal", err.Error())
 }

@@ -29,7 +29,7 @@ type policiesAPI struct{ policies Policies } // nil where there are none
 
 func (a *policiesAPI) mount(r chi.Router) {
 	r.Group(func(r chi.Router) {
-		r.Use(a.present)
+		r.Use(present(a.policies != nil, "no_policies", "this process takes no policies: ask a planner, or a gateway that was started with --join"))
 		r.Get("/admin/policies", a.list)
 		r.Post("/admin/policies", a.push)
 		r.Get("/admin/policies/{ref}", a.show)
@@ -39,25 +39,14 @@ func (a *policiesAPI) mount(r chi.Router) {
 	})
 }
 
-// present answers for a process that has no policies to bind.
-func (a *policiesAPI) present(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if a.policies == nil {
-			fail(w, http.StatusNotFound, "no_policies", "this process takes no policies: ask a planner, or a gateway that was started with --join")
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
 func (a *policiesAPI) list(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, list(a.policies.Table(), a.policies.Here()))
 }
 
 func (a *policiesAPI) push(w http.ResponseWriter, r *http.Request) {
 	extend(w, pushTime+time.Second)
-	module, err := io.ReadAll(&patient{w: w, r: http.MaxBytesReader(w, r.Body, MaxModule)})
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+	module, err := io.ReadAll(upload(w, r, MaxModule))
+	if tooLarge(err) {
 		fail(w, http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("a policy has at most %d MiB", MaxModule>>20))
 		return
 	}
@@ -69,7 +58,7 @@ func (a *policiesAPI) push(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, "invalid", "the upload is not understood: "+err.Error())
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), pushTime)
+	ctx, cancel := lasting(r.Context(), pushTime)
 	defer cancel()
 	v, report, err := a.policies.Push(ctx, module, signature)
 	switch {
@@ -77,18 +66,12 @@ func (a *policiesAPI) push(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusUnprocessableEntity, struct {
 			Fault
 			PolicyPushed
-		}{told("unfit", err), PolicyPushed{Report: report}})
+		}{told("unfit", err.Error()), PolicyPushed{Report: report}})
 	case err != nil:
 		failPolicy(w, err)
 	default:
 		answer(w, http.StatusCreated, PolicyPushed{versionOf(a.policies.Table(), &v), report})
 	}
-}
-
-// told is an error as the API tells it.
-func told(code string, err error) (f Fault) {
-	f.Error.Message, f.Error.Code = err.Error(), code
-	return f
 }
 
 // find is the version that the path names; it answers by itself when there is none.
@@ -171,7 +154,7 @@ func (a *policiesAPI) remove(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), changeTime)
+	ctx, cancel := lasting(r.Context(), changeTime)
 	defer cancel()
 	if err := a.policies.Delete(ctx, v.Digest); err != nil {
 		failPolicy(w, err)
@@ -192,7 +175,7 @@ func (a *policiesAPI) change(w http.ResponseWriter, r *http.Request) {
 	}
 	c, err := want.change(a.policies.Table())
 	if err == nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), changeTime)
+		ctx, cancel := lasting(r.Context(), changeTime)
 		defer cancel()
 		err = a.policies.Change(ctx, c)
 	}
@@ -204,31 +187,4 @@ func (a *policiesAPI) change(w http.ResponseWriter, r *http.Request) {
 	b, _ := t.Binding(c.Kind, c.Model) // none, once it was cleared
 	b.Kind, b.Model = c.Kind, c.Model
 	answer(w, http.StatusOK, a.policies.Here().of(bindingOf(t, &b)))
-}
-
-// failPolicy tells an error of policies, or of the cluster.
-func failPolicy(w http.ResponseWriter, err error) {
-	for _, known := range []struct {
-		err    error
-		status int
-		code   string
-	}{
-		{ErrUncertain, http.StatusBadGateway, "uncertain"},
-		{ErrUnfit, http.StatusUnprocessableEntity, "unfit"},
-		{rollout.ErrUnknown, http.StatusNotFound, "not_found"},
-		{rollout.ErrInvalid, http.StatusBadRequest, "invalid"},
-		{rollout.ErrExists, http.StatusConflict, "exists"},
-		{rollout.ErrBound, http.StatusConflict, "bound"},
-		{rollout.ErrPinned, http.StatusConflict, "pinned"},
-		{rollout.ErrQuarantined, http.StatusConflict, "quarantined"},
-		{rollout.ErrConflict, http.StatusConflict, "conflict"},
-		{rollout.ErrNothing, http.StatusConflict, "nothing"},
-		{rollout.ErrFull, http.StatusInsufficientStorage, "full"},
-	} {
-		if errors.Is(err, known.err) {
-			fail(w, known.status, known.code, err.Error())
-			return
-		}
-	}
-	failWith(w, err)
 }

@@ -43,20 +43,10 @@ type quotasAPI struct{ quotas Quotas } // nil where there are none
 
 func (a *quotasAPI) mount(r chi.Router) {
 	r.Route("/admin/quotas", func(r chi.Router) {
-		r.Use(a.present)
+		r.Use(present(a.quotas != nil, "no_quotas", "this process keeps no quotas: ask a planner, or a gateway that was started with --join"))
 		r.Get("/", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, a.list()) })
 		r.Put("/{tenant}", a.set)
 		r.Delete("/{tenant}", a.drop)
-	})
-}
-
-func (a *quotasAPI) present(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if a.quotas == nil {
-			fail(w, http.StatusNotFound, "no_quotas", "this process keeps no quotas: ask a planner, or a gateway that was started with --join")
-			return
-		}
-		next.ServeHTTP(w, r)
 	})
 }
 

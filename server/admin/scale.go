@@ -115,31 +115,21 @@ func (c *ScaleChange) check() error {
 type scaleAPI struct{ scale Scale } // nil where there is none
 
 func (a *scaleAPI) mount(r chi.Router) {
-	r.Get("/admin/scale", a.show)
-	r.Post("/admin/scale", a.change)
-}
-
-func (a *scaleAPI) present(w http.ResponseWriter) bool {
-	if a.scale == nil {
-		fail(w, http.StatusNotFound, "no_scale", "this process sizes no pools: ask a planner")
-	}
-	return a.scale != nil
-}
-
-func (a *scaleAPI) show(w http.ResponseWriter, _ *http.Request) {
-	if a.present(w) {
-		answer(w, http.StatusOK, a.scale.Status())
-	}
+	r.Group(func(r chi.Router) {
+		r.Use(present(a.scale != nil, "no_scale", "this process sizes no pools: ask a planner"))
+		r.Get("/admin/scale", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, a.scale.Status()) })
+		r.Post("/admin/scale", a.change)
+	})
 }
 
 func (a *scaleAPI) change(w http.ResponseWriter, r *http.Request) {
 	var want ScaleChange
-	if !a.present(w) || !read(w, r, &want) {
+	if !read(w, r, &want) {
 		return
 	}
 	err := want.check()
 	if err == nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), changeTime)
+		ctx, cancel := lasting(r.Context(), changeTime)
 		defer cancel()
 		extend(w, changeTime+time.Second)
 		err = a.scale.Change(ctx, want)

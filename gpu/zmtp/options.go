@@ -27,6 +27,10 @@ type Options struct {
 	// Heartbeat is the silence after which a 3.1 peer is pinged; one that has
 	// answered pings before is given up after three times as long. Default 10 s.
 	Heartbeat time.Duration
+	// Announce has Recv also return a message without frames for each connection
+	// that comes up, before those that it brings. A Pub, which receives nothing,
+	// ignores it.
+	Announce bool
 }
 
 func (o Options) withDefaults() Options {

@@ -17,9 +17,13 @@ var ErrClosed = errors.New("zmtp: socket closed")
 type Inbound struct {
 	// Peer names the connection it came by, never 0. A new connection to the same
 	// endpoint has another number: what was sent between the two is lost.
-	Peer   uint64
+	Peer uint64
+	// Frames are at least one, but for what Options.Announce adds.
 	Frames [][]byte
 }
+
+// Announces reports whether this is no message but says that Peer has come up.
+func (in Inbound) Announces() bool { return len(in.Frames) == 0 }
 
 // socket is what all kinds share: connections, and a queue of what they receive.
 type socket struct {
@@ -199,21 +203,26 @@ func (s *socket) serve(conn net.Conn) error {
 			_ = conn.Close() // wakes the reader
 		}
 	})
-	_ = p.read(s.ctx, func(frames [][]byte) bool {
-		if !s.receive(p, frames) {
-			return true
-		}
-		select {
-		case s.in <- Inbound{p.id, frames}:
-			return true
-		case <-s.ctx.Done():
-			return false
-		}
-	})
+	if !s.opts.Announce || s.queue(Inbound{Peer: p.id}) {
+		_ = p.read(s.ctx, func(frames [][]byte) bool {
+			return !s.receive(p, frames) || s.queue(Inbound{p.id, frames})
+		})
+	}
 	s.leave(p)
 	_ = conn.Close()
 	writer.Wait()
 	return nil
+}
+
+// queue lets in wait to be received, once there is room; false when the socket
+// was closed first.
+func (s *socket) queue(in Inbound) bool {
+	select {
+	case s.in <- in:
+		return true
+	case <-s.ctx.Done():
+		return false
+	}
 }
 
 func (s *socket) track(conn net.Conn) bool {

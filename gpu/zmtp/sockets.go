@@ -41,6 +41,7 @@ type Pub struct {
 
 // NewPub makes a publisher.
 func NewPub(o Options) *Pub {
+	o.Announce = false // nobody would receive it
 	p := &Pub{socket: newSocket("PUB", o)}
 	p.receive = func(from *peer, frames [][]byte) bool {
 		if len(frames) == 1 && len(frames[0]) > 0 {

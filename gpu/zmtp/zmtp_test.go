@@ -155,6 +155,39 @@ func TestReconnect(t *testing.T) {
 }
 
 // A subscriber that does not read costs the publisher a queue, not its time.
+// TestAnnounce: a connection is announced behind the last message of the one
+// before it and before its own first, also when it brings none.
+func TestAnnounce(t *testing.T) {
+	first := NewPub(quick())
+	addr, err := first.Bind(t.Context(), "tcp://127.0.0.1:0")
+	must(t, err)
+	o := quick()
+	o.Announce = true
+	sub := NewSub(o, "")
+	defer func() { _ = sub.Close() }()
+	must(t, sub.Connect("tcp://"+addr.String()))
+	until(t, "subscribed", func() bool { return first.Subscribers("") == 1 })
+	first.Publish([]byte("old"))
+	until(t, "received", func() bool { return len(sub.in) == 2 })
+	must(t, first.Close())
+	o.Queue = 1 // an announcement that nobody receives would fill it
+	second := NewPub(o)
+	defer func() { _ = second.Close() }()
+	until(t, "bound again", func() bool { _, err := second.Bind(t.Context(), "tcp://"+addr.String()); return err == nil })
+	until(t, "subscribed again", func() bool { return second.Subscribers("") == 1 })
+	until(t, "announced", func() bool { return len(sub.in) == 3 })
+	second.Publish([]byte("new"))
+	for i, want := range []Inbound{
+		{Peer: 1}, {1, [][]byte{[]byte("old")}}, {Peer: 2}, {2, [][]byte{[]byte("new")}},
+	} {
+		got, err := sub.Recv(soon(t))
+		must(t, err)
+		if diff := cmp.Diff(want, got); diff != "" || got.Announces() != (i%2 == 0) {
+			t.Errorf("message %d: %s", i, diff)
+		}
+	}
+}
+
 func TestSlowSubscriber(t *testing.T) {
 	o := quick()
 	o.Queue = 4

@@ -18,7 +18,6 @@ import (
 	"github.com/yardmaster/yardmaster/core/planner"
 	"github.com/yardmaster/yardmaster/core/rollout"
 	"github.com/yardmaster/yardmaster/raftstore/blob"
-	"github.com/yardmaster/yardmaster/raftstore/group"
 	"github.com/yardmaster/yardmaster/raftstore/peer"
 	"github.com/yardmaster/yardmaster/raftstore/transport"
 	"github.com/yardmaster/yardmaster/raftstore/wal"
@@ -220,11 +219,11 @@ func refusals(failed map[string]error) (n int) {
 	return n
 }
 
-func votersOf(g *groups) []group.Member {
-	return slices.DeleteFunc(slices.Clone(membersOf(g.core)), func(m group.Member) bool { return !m.Voter })
+func votersOf(g *groups) []Member {
+	return slices.DeleteFunc(slices.Clone(membersOf(g.core)), func(m Member) bool { return !m.Voter })
 }
 
-func among(members []group.Member, has map[string]bool) (n int) {
+func among(members []Member, has map[string]bool) (n int) {
 	for _, m := range members {
 		if has[m.ID] {
 			n++
@@ -242,7 +241,7 @@ func (s *Store) verify(d rollout.Digest, up *upload) (signer string, err error) 
 }
 
 // hold has one voter hold the blob. It tries again while that may help.
-func (s *Store) hold(ctx context.Context, m group.Member, d rollout.Digest, data []byte, up *upload) (signer string, err error) {
+func (s *Store) hold(ctx context.Context, m Member, d rollout.Digest, data []byte, up *upload) (signer string, err error) {
 	if m.ID == s.cfg.NodeID {
 		if signer, err = s.verify(d, up); err != nil {
 			return "", refusal(err.Error())
@@ -275,7 +274,7 @@ func (s *Store) hold(ctx context.Context, m group.Member, d rollout.Digest, data
 // finalCodes are those after which asking the same node again does not help.
 var finalCodes = []codes.Code{codes.FailedPrecondition, codes.InvalidArgument, codes.Unimplemented, codes.PermissionDenied}
 
-func (s *Store) askToHold(ctx context.Context, m group.Member, d rollout.Digest, size int64, up *upload) (signer string, err error) {
+func (s *Store) askToHold(ctx context.Context, m Member, d rollout.Digest, size int64, up *upload) (signer string, err error) {
 	client, err := s.net.pool.Client(ctx, m.ID, s.whereIs(m.ID, m.Addr))
 	if err != nil {
 		return "", err
@@ -321,7 +320,7 @@ func (v service) HoldBlob(ctx context.Context, req *peer.HoldBlobRequest) (*peer
 	if _, err := s.blobs.shelf.Get(ctx, d); err == nil {
 		return &peer.HoldBlobResponse{Signer: signer}, nil
 	}
-	data, err := s.fetchFrom(ctx, group.Member{ID: caller, Addr: req.GetAddr()}, d, req.GetSize())
+	data, err := s.fetchFrom(ctx, Member{ID: caller, Addr: req.GetAddr()}, d, req.GetSize())
 	if err == nil {
 		_, err = s.blobs.shelf.Put(ctx, data)
 	}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/yardmaster/yardmaster/core/rollout"
 	"github.com/yardmaster/yardmaster/raftstore/blob"
-	"github.com/yardmaster/yardmaster/raftstore/group"
 	"github.com/yardmaster/yardmaster/raftstore/transport/faultnet"
 )
 
@@ -170,7 +169,7 @@ func TestServerDiesInTheMiddle(t *testing.T) {
 	ctx := within(t, 60*time.Second)
 	var fetching sync.WaitGroup
 	fetching.Go(func() {
-		_, err := nodes[2].fetchFrom(ctx, group.Member{ID: "n1", Addr: nodes[0].addr}, d, int64(len(data)))
+		_, err := nodes[2].fetchFrom(ctx, Member{ID: "n1", Addr: nodes[0].addr}, d, int64(len(data)))
 		if err == nil {
 			t.Error("fetched from a node that died")
 		}

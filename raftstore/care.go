@@ -12,7 +12,6 @@ import (
 
 	"github.com/yardmaster/yardmaster/core/planner"
 	"github.com/yardmaster/yardmaster/core/quota"
-	"github.com/yardmaster/yardmaster/raftstore/group"
 	"github.com/yardmaster/yardmaster/raftstore/member"
 	"github.com/yardmaster/yardmaster/raftstore/peer"
 )
@@ -148,11 +147,11 @@ func (s *Store) wasRemoved(by string) {
 // followCore makes one step to give the prefix group the members of the core
 // group.
 func (s *Store) followCore(ctx context.Context, g *groups) error {
-	want := servers(g.core)
+	want := membersOf(g.core)
 	for i := range want {
 		want[i].Addr = s.whereIs(want[i].ID, want[i].Addr)
 	}
-	step, ok := member.Next(want, servers(g.prefix), s.cfg.NodeID)
+	step, ok := member.Next(want, membersOf(g.prefix), s.cfg.NodeID)
 	if !ok {
 		return nil
 	}
@@ -160,15 +159,15 @@ func (s *Store) followCore(ctx context.Context, g *groups) error {
 	if err := s.carryOut(ctx, g, step, index); err != nil {
 		return fmt.Errorf("group prefix: %w", err)
 	}
-	s.log.Info("the prefix group follows", "member", step.Server.ID, "step", step.Do.String())
+	s.log.Info("the prefix group follows", "member", step.Member.ID, "step", step.Do.String())
 	return nil
 }
 
 func (s *Store) carryOut(ctx context.Context, g *groups, step member.Step, index uint64) error {
-	id, addr := step.Server.ID, step.Server.Addr
+	id, addr := step.Member.ID, step.Member.Addr
 	switch step.Do {
 	case member.Put:
-		if !step.Server.Voter {
+		if !step.Member.Voter {
 			return g.prefix.AddNonvoter(ctx, id, addr, index)
 		}
 		return s.putPrefixVoter(ctx, g, id, addr, index)
@@ -205,14 +204,6 @@ func (s *Store) putPrefixVoter(ctx context.Context, g *groups, id, addr string, 
 	return g.prefix.AddNonvoter(ctx, id, addr, index)
 }
 
-func servers(l changer) []member.Server {
-	var out []member.Server
-	for _, m := range membersOf(l) {
-		out = append(out, member.Server{ID: m.ID, Addr: m.Addr, Voter: m.Voter})
-	}
-	return out
-}
-
 // careFor is what the leader of the core group does for the members.
 func (s *Store) careFor(ctx context.Context, g *groups) error {
 	c := &s.care
@@ -245,7 +236,7 @@ func (s *Store) careFor(ctx context.Context, g *groups) error {
 }
 
 // askAll asks the members how they are, all at once.
-func (s *Store) askAll(ctx context.Context, members []group.Member) {
+func (s *Store) askAll(ctx context.Context, members []Member) {
 	c := &s.care
 	answers := make([]NodeStatus, len(members))
 	errs := make([]error, len(members))
@@ -275,7 +266,7 @@ func (s *Store) askAll(ctx context.Context, members []group.Member) {
 	}
 }
 
-func (s *Store) judge(g *groups, members []group.Member) {
+func (s *Store) judge(g *groups, members []Member) {
 	c := &s.care
 	now := time.Now()
 	st := g.core.Status()
@@ -305,7 +296,7 @@ func (s *Store) judge(g *groups, members []group.Member) {
 }
 
 // moveMembers gives members their new addresses.
-func (s *Store) moveMembers(ctx context.Context, g *groups, members []group.Member) error {
+func (s *Store) moveMembers(ctx context.Context, g *groups, members []Member) error {
 	for _, m := range members {
 		addr := s.whereIs(m.ID, m.Addr)
 		if addr == m.Addr || addr == "" {
@@ -321,7 +312,7 @@ func (s *Store) moveMembers(ctx context.Context, g *groups, members []group.Memb
 
 // raiseLevel raises the feature level once every member understands a higher
 // one.
-func (s *Store) raiseLevel(ctx context.Context, g *groups, members []group.Member) error {
+func (s *Store) raiseLevel(ctx context.Context, g *groups, members []Member) error {
 	var levels []uint32
 	for _, m := range members {
 		level := uint32(0) // whoever does not answer may be another binary by now
@@ -359,7 +350,7 @@ const recordLevel = 2
 
 // keepRecords makes the members' records what they say of themselves, and
 // returns what holders that are gone were granted.
-func (s *Store) keepRecords(ctx context.Context, g *groups, members []group.Member) error {
+func (s *Store) keepRecords(ctx context.Context, g *groups, members []Member) error {
 	if s.machine.FeatureLevel() < recordLevel {
 		return nil
 	}

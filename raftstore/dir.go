@@ -52,7 +52,7 @@ type nameplate struct {
 	ClusterID string `json:"cluster_id"` // empty while the node is in none
 	NodeID    string `json:"node_id"`
 	// Founders are the nodes that founded the cluster, if this is one of them.
-	Founders []founder `json:"founders,omitempty"`
+	Founders []group.Server `json:"founders,omitempty"`
 	// Joined is set once the node has been a member in its role: if it is none
 	// later, it was removed.
 	Joined bool `json:"joined,omitempty"`
@@ -68,11 +68,6 @@ type nameplate struct {
 // founders is how many planners the cluster began with, as far as this node was
 // there.
 func (n *nameplate) founders() int { return max(len(n.Founders), n.Voters) }
-
-type founder struct {
-	ID   string `json:"id"`
-	Addr string `json:"addr"`
-}
 
 // directory is an open data directory.
 type directory struct {
@@ -153,7 +148,7 @@ func (d *directory) blank(nodeID string) (nameplate, error) {
 }
 
 // found gives the directory its cluster, and what is known of the cluster's past.
-func (d *directory) found(clusterID string, founders []founder, past []recovered) error {
+func (d *directory) found(clusterID string, founders []group.Server, past []recovered) error {
 	id := d.id
 	id.ClusterID, id.Founders, id.Recovered = clusterID, founders, past
 	if err := writeNameplate(d.path, id); err != nil {

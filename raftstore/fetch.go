@@ -13,7 +13,6 @@ import (
 
 	"github.com/yardmaster/yardmaster/core/rollout"
 	"github.com/yardmaster/yardmaster/raftstore/blob"
-	"github.com/yardmaster/yardmaster/raftstore/group"
 	"github.com/yardmaster/yardmaster/raftstore/peer"
 )
 
@@ -148,7 +147,7 @@ func (s *Store) askEverybody(ctx context.Context, d rollout.Digest, size int64) 
 }
 
 // fetchFrom takes a blob from one node.
-func (s *Store) fetchFrom(ctx context.Context, m group.Member, d rollout.Digest, size int64) ([]byte, error) {
+func (s *Store) fetchFrom(ctx context.Context, m Member, d rollout.Digest, size int64) ([]byte, error) {
 	data, err := blob.Fetch(ctx, holder{s, m}, d, size)
 	outcome := "failed"
 	switch {
@@ -167,7 +166,7 @@ func (s *Store) fetchFrom(ctx context.Context, m group.Member, d rollout.Digest,
 // holder is another node as a source of blobs.
 type holder struct {
 	store *Store
-	group.Member
+	Member
 }
 
 // Piece implements blob.Source.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yardmaster/yardmaster/raftstore/group"
 	"github.com/yardmaster/yardmaster/raftstore/peer"
 )
 
@@ -40,20 +41,20 @@ func TestFoundersMustAgree(t *testing.T) {
 	t.Parallel()
 	y := newYard(t)
 	n := y.node("n2", func(c *Config) { c.BootstrapExpect, c.Join = 3, []string{"127.0.0.1:1"} }).mustStart("")
-	self := founder{"n2", n.addr}
-	three := []founder{{"n1", "x"}, self, {"n3", "z"}}
+	self := group.Server{ID: "n2", Addr: n.addr}
+	three := []group.Server{{ID: "n1", Addr: "x"}, self, {ID: "n3", Addr: "z"}}
 	if err := n.agree("c1", three); err != nil {
 		t.Fatal(err)
 	}
 	for name, founding := range map[string]struct {
 		cluster  string
-		founders []founder
+		founders []group.Server
 	}{
-		"another list":     {"c1", []founder{self, {"n3", "z"}, {"n4", "w"}}},
+		"another list":     {"c1", []group.Server{self, {ID: "n3", Addr: "z"}, {ID: "n4", Addr: "w"}}},
 		"another name":     {"c2", three},
 		"too few":          {"c1", three[:2]},
-		"without itself":   {"c1", []founder{{"n1", "x"}, {"n3", "z"}, {"n4", "w"}}},
-		"at another place": {"c1", []founder{{"n1", "x"}, {"n2", "elsewhere"}, {"n3", "z"}}},
+		"without itself":   {"c1", []group.Server{{ID: "n1", Addr: "x"}, {ID: "n3", Addr: "z"}, {ID: "n4", Addr: "w"}}},
+		"at another place": {"c1", []group.Server{{ID: "n1", Addr: "x"}, {ID: "n2", Addr: "elsewhere"}, {ID: "n3", Addr: "z"}}},
 	} {
 		if err := n.agree(founding.cluster, founding.founders); err == nil {
 			t.Errorf("agreed to %s", name)

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/yardmaster/yardmaster/raftstore/group"
 	"github.com/yardmaster/yardmaster/raftstore/peer"
 )
 
@@ -67,7 +68,7 @@ func (h *home) strand(foreign error, ours bool) {
 // promise is the founding that this node has agreed to.
 type promise struct {
 	clusterID string
-	founders  []founder
+	founders  []group.Server
 	until     time.Time
 }
 
@@ -204,18 +205,18 @@ func (s *Store) foundTogether(fresh []*peer.Node, others bool, cluster string) e
 		case len(s.cfg.Join) > 0:
 			return errors.New("--join names only this planner: name another, or start it without --join to found a cluster alone")
 		}
-		return s.establish(s.ctx, cluster, []founder{{s.cfg.NodeID, s.cfg.Advertise}})
+		return s.establish(s.ctx, cluster, []group.Server{{ID: s.cfg.NodeID, Addr: s.cfg.Advertise}})
 	}
-	all := []founder{{s.cfg.NodeID, s.cfg.Advertise}}
+	all := []group.Server{{ID: s.cfg.NodeID, Addr: s.cfg.Advertise}}
 	for _, n := range fresh {
 		if n.GetExpect() != uint32(expect) {
 			return fmt.Errorf("waiting: %s was started with --bootstrap-expect %d, this planner with %d; start all founders with the same",
 				n.GetId(), max(n.GetExpect(), 1), expect)
 		}
-		all = append(all, founder{n.GetId(), n.GetAddr()})
+		all = append(all, group.Server{ID: n.GetId(), Addr: n.GetAddr()})
 	}
-	slices.SortFunc(all, func(a, b founder) int { return compare(a.ID, b.ID) })
-	all = slices.CompactFunc(all, func(a, b founder) bool { return a.ID == b.ID })
+	slices.SortFunc(all, func(a, b group.Server) int { return compare(a.ID, b.ID) })
+	all = slices.CompactFunc(all, func(a, b group.Server) bool { return a.ID == b.ID })
 	if len(all) < expect {
 		return fmt.Errorf("waiting for founders: %d of %d (--bootstrap-expect) are here: %s", len(all), expect, names(all))
 	}
@@ -226,7 +227,7 @@ func (s *Store) foundTogether(fresh []*peer.Node, others bool, cluster string) e
 	return s.lead(cluster, founders)
 }
 
-func names(list []founder) string {
+func names(list []group.Server) string {
 	var out []string
 	for _, f := range list {
 		out = append(out, f.ID)
@@ -236,7 +237,7 @@ func names(list []founder) string {
 
 // lead founds the cluster: all promise, then all go. One who does not promise
 // stops it; one who is missed by the go finds the others by greeting them.
-func (s *Store) lead(cluster string, founders []founder) error {
+func (s *Store) lead(cluster string, founders []group.Server) error {
 	if err := s.agree(cluster, founders); err != nil {
 		return err
 	}
@@ -253,7 +254,7 @@ func (s *Store) lead(cluster string, founders []founder) error {
 	return nil
 }
 
-func (s *Store) askFounders(cluster string, founders []founder, goes bool) error {
+func (s *Store) askFounders(cluster string, founders []group.Server, goes bool) error {
 	req := &peer.FoundRequest{ClusterId: cluster, Go: goes}
 	for _, f := range founders {
 		req.Founders = append(req.Founders, &peer.Founder{Id: f.ID, Addr: f.Addr})
@@ -270,7 +271,7 @@ func (s *Store) askFounders(cluster string, founders []founder, goes bool) error
 	return errors.Join(errs...)
 }
 
-func (s *Store) askFounder(f founder, req *peer.FoundRequest) error {
+func (s *Store) askFounder(f group.Server, req *peer.FoundRequest) error {
 	ctx, cancel := context.WithTimeout(s.ctx, promiseTime/4)
 	defer cancel()
 	client, err := s.net.pool.Client(ctx, f.ID, f.Addr)
@@ -288,8 +289,8 @@ func (s *Store) askFounder(f founder, req *peer.FoundRequest) error {
 }
 
 // agree promises to found this cluster and, for a while, no other.
-func (s *Store) agree(cluster string, founders []founder) error {
-	self := founder{s.cfg.NodeID, s.cfg.Advertise}
+func (s *Store) agree(cluster string, founders []group.Server) error {
+	self := group.Server{ID: s.cfg.NodeID, Addr: s.cfg.Advertise}
 	s.home.mu.Lock()
 	defer s.home.mu.Unlock()
 	p := &s.home.promise
@@ -311,7 +312,7 @@ func (s *Store) agree(cluster string, founders []founder) error {
 // establish makes this node one of the cluster, as a founder if founders are
 // given. It is nil when it is one already. ctx bounds the wait for another attempt;
 // what has begun goes on.
-func (s *Store) establish(ctx context.Context, cluster string, founders []founder) error {
+func (s *Store) establish(ctx context.Context, cluster string, founders []group.Server) error {
 	select {
 	case s.home.entering <- struct{}{}:
 	case <-ctx.Done():
@@ -377,7 +378,7 @@ func (s *Store) askToEnter(n *peer.Node) (*peer.ChangeResponse, error) {
 }
 
 // promised is the founders of the cluster, if this node has agreed to found it.
-func (s *Store) promised(cluster string) []founder {
+func (s *Store) promised(cluster string) []group.Server {
 	s.home.mu.Lock()
 	defer s.home.mu.Unlock()
 	if s.home.promise.clusterID != cluster {

@@ -159,7 +159,7 @@ func TestPlannersJoin(t *testing.T) {
 	// A gateway cannot vote, and nobody comes that does not run.
 	g := y.node("g", func(c *Config) { c.Dir, c.Nonvoter, c.Join = "", true, []string{nodes[1].addr} }).mustStart("")
 	y.ready(g)
-	for _, m := range []Member{{"g", g.addr, true}, {"n9", "127.0.0.1:9", true}, {"?", "x", false}} {
+	for _, m := range []Member{{ID: "g", Addr: g.addr, Voter: true}, {ID: "n9", Addr: "127.0.0.1:9", Voter: true}, {ID: "?", Addr: "x", Voter: false}} {
 		if err := nodes[1].AddMember(within(t, 30*time.Second), m); !errors.Is(err, ErrRefused) {
 			t.Errorf("added %+v: %v", m, err)
 		}
@@ -168,11 +168,11 @@ func TestPlannersJoin(t *testing.T) {
 		t.Errorf("removed nobody: %v", err)
 	}
 	// Operators decide about a planner's vote.
-	if err := g.AddMember(within(t, 30*time.Second), Member{"n3", nodes[2].addr, false}); err != nil {
+	if err := g.AddMember(within(t, 30*time.Second), Member{ID: "n3", Addr: nodes[2].addr, Voter: false}); err != nil {
 		t.Fatal(err)
 	}
 	y.members(g, "g n1+ n2+ n3")
-	if err := g.AddMember(within(t, 30*time.Second), Member{"n3", nodes[2].addr, true}); err != nil {
+	if err := g.AddMember(within(t, 30*time.Second), Member{ID: "n3", Addr: nodes[2].addr, Voter: true}); err != nil {
 		t.Fatal(err)
 	}
 	y.members(g, "g n1+ n2+ n3+")

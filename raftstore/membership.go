@@ -79,7 +79,7 @@ func (s *Store) StepDown(ctx context.Context) error {
 type changer interface {
 	waiter
 	Status() group.Status
-	Members() (index uint64, members []group.Member)
+	Members() (index uint64, members []Member)
 	AddVoter(ctx context.Context, id, addr string, prevIndex uint64) error
 	AddNonvoter(ctx context.Context, id, addr string, prevIndex uint64) error
 	Demote(ctx context.Context, id string, prevIndex uint64) error
@@ -113,7 +113,7 @@ func handOverFrom(ctx context.Context, l changer) error {
 	return nil
 }
 
-func countVoters(members []group.Member) (n int) {
+func countVoters(members []Member) (n int) {
 	for _, m := range members {
 		if m.Voter {
 			n++
@@ -192,7 +192,7 @@ func (s *Store) changeHere(ctx context.Context, caller string, req *peer.ChangeR
 }
 
 // quorate is an error if the voters would have no quorum of answering ones.
-func (s *Store) quorate(members []group.Member) error {
+func (s *Store) quorate(members []Member) error {
 	voters, alive := 0, 0
 	for _, m := range members {
 		if !m.Voter {
@@ -212,8 +212,8 @@ func (s *Store) quorate(members []group.Member) error {
 	return nil
 }
 
-func without(members []group.Member, id string) []group.Member {
-	var out []group.Member
+func without(members []Member, id string) []Member {
+	var out []Member
 	for _, m := range members {
 		if m.ID != id {
 			out = append(out, m)
@@ -387,7 +387,7 @@ func tooOld(n *peer.Node, level uint32) error {
 		ErrRefused, n.GetId(), n.GetVersion(), n.GetMaxLevel(), level)
 }
 
-func membersOf(l changer) []group.Member {
+func membersOf(l changer) []Member {
 	_, members := l.Members()
 	return members
 }

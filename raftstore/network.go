@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/yardmaster/yardmaster/raftstore/call"
+	"github.com/yardmaster/yardmaster/raftstore/group"
 	"github.com/yardmaster/yardmaster/raftstore/peer"
 	"github.com/yardmaster/yardmaster/raftstore/transport"
 )
@@ -322,25 +323,19 @@ func (s *Store) unmet(n *peer.Node) bool {
 	return !ok || met.GetIncarnation() != n.GetIncarnation()
 }
 
-// savedPeer is a line of peers.json.
-type savedPeer struct {
-	ID   string `json:"id"`
-	Addr string `json:"addr"`
-}
-
 // savePeers writes down where the voters are, so that the next start needs no
 // addresses to join. It returns what it wrote.
 func (s *Store) savePeers(before string) string {
 	if s.dir == nil {
 		return before
 	}
-	var list []savedPeer
+	var list []group.Server
 	for _, m := range membersOf(s.groups.Load().core) {
 		if m.Voter && m.ID != s.cfg.NodeID {
-			list = append(list, savedPeer{m.ID, s.whereIs(m.ID, m.Addr)})
+			list = append(list, group.Server{ID: m.ID, Addr: s.whereIs(m.ID, m.Addr)})
 		}
 	}
-	slices.SortFunc(list, func(a, b savedPeer) int { return compare(a.ID, b.ID) })
+	slices.SortFunc(list, func(a, b group.Server) int { return compare(a.ID, b.ID) })
 	if now := fmt.Sprint(list); now != before {
 		if err := writeJSON(s.dir.path, "peers.json", list); err != nil {
 			s.log.Warn("addresses of peers not written down", "error", err)
@@ -356,7 +351,7 @@ func (s *Store) savedPeers() (hints map[string]string) {
 	if s.dir == nil {
 		return hints
 	}
-	var list []savedPeer
+	var list []group.Server
 	// Without the file, or with a damaged one, there is Join.
 	if err := readJSON(s.dir.join("peers.json"), &list); err != nil {
 		return hints

@@ -68,7 +68,7 @@ func (s *Store) openStorage() error {
 
 // openAlone runs the one voter of a cluster of its own.
 func (s *Store) openAlone(ctx context.Context) error {
-	self := []founder{{ID: s.cfg.NodeID, Addr: s.address()}}
+	self := []group.Server{{ID: s.cfg.NodeID, Addr: s.address()}}
 	if s.ClusterID() == "" {
 		id := s.cfg.ClusterID
 		if id == "" {
@@ -91,7 +91,7 @@ func (s *Store) address() string {
 }
 
 // settle gives the node its cluster, for ever.
-func (s *Store) settle(clusterID string, founders []founder) error {
+func (s *Store) settle(clusterID string, founders []group.Server) error {
 	past := s.heritage(clusterID)
 	if s.dir == nil {
 		s.id.Store(&nameplate{Format: format, NodeID: s.cfg.NodeID, ClusterID: clusterID, Founders: founders, Recovered: past})
@@ -107,7 +107,7 @@ func (s *Store) settle(clusterID string, founders []founder) error {
 
 // openGroups starts the node's part in both groups. Founders bootstrap a group
 // that is empty.
-func (s *Store) openGroups(ctx context.Context, founders []founder) error {
+func (s *Store) openGroups(ctx context.Context, founders []group.Server) error {
 	if err := s.dir.complete(); err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (s *Store) openGroups(ctx context.Context, founders []founder) error {
 		return err
 	}
 	if _, members := core.Members(); len(founders) == 0 && len(members) == 1 && members[0].ID == s.cfg.NodeID && members[0].Voter {
-		founders = []founder{{ID: s.cfg.NodeID, Addr: s.address()}} // of a directory without a group prefix
+		founders = []group.Server{{ID: s.cfg.NodeID, Addr: s.address()}} // of a directory without a group prefix
 	}
 	trailing := uint64(prefixTrailing)
 	if s.cfg.Nonvoter {
@@ -163,7 +163,7 @@ const (
 // groupConfig is what the two groups differ in; zero numbers are package group's.
 type groupConfig struct {
 	name, proto     string
-	founders        []founder
+	founders        []group.Server
 	onLead          func(context.Context) error
 	snapshotEvery   time.Duration
 	snapshotEntries uint64
@@ -176,7 +176,7 @@ func openGroup[R any](ctx context.Context, s *Store, c groupConfig, fsm group.FS
 		return nil, s.dir.damaged(c.name, err)
 	}
 	cfg := group.Config{
-		Name: c.name, NodeID: s.cfg.NodeID, Nonvoter: s.cfg.Nonvoter,
+		Name: c.name, NodeID: s.cfg.NodeID, Nonvoter: s.cfg.Nonvoter, Bootstrap: c.founders,
 		Store: store, Snapshots: snapshots, Transport: s.transport(c.proto), SpoolDir: s.spoolDir(),
 		Heartbeat: s.cfg.Heartbeat, Lease: s.cfg.Lease, WriteDeadline: s.cfg.WriteDeadline,
 		SnapshotEvery: c.snapshotEvery, SnapshotEntries: c.snapshotEntries, TrailingLogs: c.trailing,
@@ -186,9 +186,6 @@ func openGroup[R any](ctx context.Context, s *Store, c groupConfig, fsm group.FS
 		cfg.FreeBytes = func() (uint64, error) { return wal.FreeBytes(s.dir.path) }
 	}
 	s.cfg.Tuning.apply(&cfg)
-	for _, f := range c.founders {
-		cfg.Bootstrap = append(cfg.Bootstrap, group.Server{ID: f.ID, Addr: f.Addr})
-	}
 	g, err := group.Open(ctx, cfg, fsm)
 	return g, s.dir.damaged(c.name, err)
 }

@@ -130,10 +130,7 @@ func (c *RecoverConfig) recoverGroups(dir *directory, out Recovery) (Recovery, e
 		return out, err
 	}
 	id := dir.id
-	id.Format, id.Joined, id.Founders, id.Recovering = format, false, nil, false
-	for _, v := range out.Voters {
-		id.Founders = append(id.Founders, founder{v.ID, v.Addr})
-	}
+	id.Format, id.Joined, id.Founders, id.Recovering = format, false, placesOf(out.Voters), false
 	before := 0
 	for _, m := range out.Core.Members {
 		if m.Voter {
@@ -250,10 +247,7 @@ func (c *RecoverConfig) inspect(d *directory, name string) (out RecoveryGroup, e
 	if err != nil {
 		return out, d.damaged(name, fmt.Errorf("group %s: %w", name, err))
 	}
-	out = RecoveryGroup{Term: in.LastTerm, First: in.First, Last: in.Last}
-	for _, m := range in.Members {
-		out.Members = append(out.Members, Member{ID: m.ID, Addr: m.Addr, Voter: m.Voter})
-	}
+	out = RecoveryGroup{Members: in.Members, Term: in.LastTerm, First: in.First, Last: in.Last}
 	if len(in.Snapshots) > 0 {
 		out.Snapshot = in.Snapshots[0].Index
 		out.Last = max(out.Last, out.Snapshot) // right after a recovery the log is empty
@@ -272,12 +266,16 @@ func recoverGroup[R any](c *RecoverConfig, d *directory, name string, voters []M
 		return d.damaged(name, err)
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	var list []group.Server
-	for _, v := range voters {
-		list = append(list, group.Server{ID: v.ID, Addr: v.Addr})
-	}
-	if err := group.Recover(group.RecoverConfig{NodeID: d.id.NodeID, Servers: list, Store: store, Snapshots: snapshots, Logger: c.Logger}, fsm); err != nil {
+	if err := group.Recover(group.RecoverConfig{NodeID: d.id.NodeID, Servers: placesOf(voters), Store: store, Snapshots: snapshots, Logger: c.Logger}, fsm); err != nil {
 		return d.damaged(name, fmt.Errorf("group %s: %w", name, err))
 	}
 	return nil
+}
+
+// placesOf is where the members are.
+func placesOf(members []Member) (out []group.Server) {
+	for _, m := range members {
+		out = append(out, group.Server{ID: m.ID, Addr: m.Addr})
+	}
+	return out
 }

@@ -100,21 +100,21 @@ func isMember(g *groups, id string) bool {
 	return ok
 }
 
-func memberOf(g *groups, id string) (group.Member, bool) {
+func memberOf(g *groups, id string) (Member, bool) {
 	_, members := g.core.Members()
 	for _, m := range members {
 		if m.ID == id {
 			return m, true
 		}
 	}
-	return group.Member{}, false
+	return Member{}, false
 }
 
 // Found promises to found a cluster, or does it.
 func (v service) Found(ctx context.Context, req *peer.FoundRequest) (*peer.FoundResponse, error) {
-	var founders []founder
+	var founders []group.Server
 	for _, f := range req.GetFounders() {
-		founders = append(founders, founder{f.GetId(), f.GetAddr()})
+		founders = append(founders, group.Server{ID: f.GetId(), Addr: f.GetAddr()})
 	}
 	if len(founders) == 0 || len(founders) > maxFounders || req.GetClusterId() == "" {
 		return nil, status.Error(codes.InvalidArgument, "no founders, too many, or no cluster")

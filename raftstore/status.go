@@ -65,11 +65,7 @@ type NodeStatus struct {
 }
 
 // Member is one node of the cluster's configuration.
-type Member struct {
-	ID    string `json:"id"`
-	Addr  string `json:"addr"`
-	Voter bool   `json:"voter"`
-}
+type Member = member.Member
 
 // MemberStatus is one member as the node that was asked sees it.
 type MemberStatus struct {
@@ -226,7 +222,8 @@ func (s *Store) Members() (index uint64, members []Member) {
 	}
 	index, list := g.core.Members()
 	for _, m := range list {
-		members = append(members, Member{ID: m.ID, Addr: s.whereIs(m.ID, m.Addr), Voter: m.Voter})
+		m.Addr = s.whereIs(m.ID, m.Addr)
+		members = append(members, m)
 	}
 	slices.SortFunc(members, func(a, b Member) int { return compare(a.ID, b.ID) })
 	return index, members

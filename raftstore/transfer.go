@@ -49,7 +49,7 @@ func (s *Store) transferHere(ctx context.Context, g *groups, which peer.Group, t
 	return err
 }
 
-func isVoter(members []group.Member, id string) bool {
+func isVoter(members []Member, id string) bool {
 	for _, m := range members {
 		if m.ID == id {
 			return m.Voter
@@ -60,7 +60,7 @@ func isVoter(members []group.Member, id string) bool {
 
 // successor is the voter that was asked for, or else the one with the most
 // entries, if it answers and has caught up.
-func (s *Store) successor(ctx context.Context, l changer, which peer.Group, members []group.Member, to string) (string, error) {
+func (s *Store) successor(ctx context.Context, l changer, which peer.Group, members []Member, to string) (string, error) {
 	wait := max(fitTime, 2*s.cfg.Heartbeat)
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -106,7 +106,7 @@ func (s *Store) successor(ctx context.Context, l changer, which peer.Group, memb
 }
 
 // lagOf asks a voter how many entries of the group it lacks.
-func (s *Store) lagOf(ctx context.Context, l changer, which peer.Group, m group.Member) (uint64, error) {
+func (s *Store) lagOf(ctx context.Context, l changer, which peer.Group, m Member) (uint64, error) {
 	n, err := s.askStatus(ctx, m.ID, m.Addr)
 	switch {
 	case ctx.Err() != nil:

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"github.com/yardmaster/yardmaster/raftstore/group"
 )
 
 // The prefix group follows the core group a little later. Who is told that a
@@ -31,7 +29,7 @@ func seated(g *groups, id string) bool {
 func leftover(g *groups, id string) string {
 	core := membersOf(g.core)
 	for _, m := range membersOf(g.prefix) {
-		i := slices.IndexFunc(core, func(c group.Member) bool { return c.ID == m.ID })
+		i := slices.IndexFunc(core, func(c Member) bool { return c.ID == m.ID })
 		if m.Voter && m.ID != id && (i < 0 || !core[i].Voter) {
 			return m.ID
 		}

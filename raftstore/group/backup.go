@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/yardmaster/yardmaster/raftstore/files"
+	"github.com/yardmaster/yardmaster/raftstore/member"
 )
 
 var (
@@ -26,7 +27,7 @@ type SnapshotMeta struct {
 	Index   uint64 // the last entry in it
 	Term    uint64
 	Size    int64 // bytes
-	Members []Member
+	Members []member.Member
 }
 
 func metaOf(m *raft.SnapshotMeta) SnapshotMeta {

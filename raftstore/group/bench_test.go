@@ -16,9 +16,9 @@ import (
 )
 
 // onDisk starts three members with logs on disk, in real time.
-func onDisk(b *testing.B) []*member {
+func onDisk(b *testing.B) []*node {
 	b.Helper()
-	members := make([]*member, 3)
+	members := make([]*node, 3)
 	var servers []Server
 	for i := range members {
 		id := strconv.Itoa(i)
@@ -27,7 +27,7 @@ func onDisk(b *testing.B) []*member {
 		if err != nil {
 			b.Fatal(err)
 		}
-		members[i] = &member{fsm: &counter{}, store: &sickStore{Store: log}, net: net}
+		members[i] = &node{fsm: &counter{}, store: &sickStore{Store: log}, net: net}
 		servers = append(servers, Server{id, id})
 	}
 	for i, m := range members {
@@ -50,7 +50,7 @@ func onDisk(b *testing.B) []*member {
 }
 
 // write proposes at each member in turn until one takes the entry.
-func write(b *testing.B, members []*member) *member {
+func write(b *testing.B, members []*node) *node {
 	b.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		for _, m := range members {

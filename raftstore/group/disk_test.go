@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/raftstore/member"
 	"github.com/yardmaster/yardmaster/raftstore/snapshot"
 	"github.com/yardmaster/yardmaster/raftstore/wal"
 )
@@ -108,11 +109,11 @@ func (s storage) open(t *testing.T) (wal.Store, *snapshot.Store) {
 }
 
 // start opens a single voter on the storage.
-func (s storage) start(t *testing.T, fsm *counter, trailing uint64) (*member, error) {
+func (s storage) start(t *testing.T, fsm *counter, trailing uint64) (*node, error) {
 	t.Helper()
 	log, snapshots := s.open(t)
 	_, net := raft.NewInmemTransport("0")
-	m := &member{fsm: fsm, net: net, reg: &measure.Registry{}}
+	m := &node{fsm: fsm, net: net, reg: &measure.Registry{}}
 	var err error
 	m.Group, err = Open(t.Context(), Config{
 		Name: "test", NodeID: "0", Bootstrap: []Server{{"0", "0"}}, Store: log, Snapshots: snapshots, Transport: net,
@@ -128,7 +129,7 @@ func grown(t *testing.T, trailing uint64) (s storage, newer string) {
 	s = storage{t.TempDir()}
 	m, err := s.start(t, &counter{}, trailing)
 	must(t, err)
-	leader(t, []*member{m}, 20*time.Second)
+	leader(t, []*node{m}, 20*time.Second)
 	for range 2 {
 		for range 10 {
 			_, err := apply(t, m, "x", 20*time.Second)
@@ -138,7 +139,7 @@ func grown(t *testing.T, trailing uint64) (s storage, newer string) {
 	}
 	_, err = apply(t, m, "x", 20*time.Second)
 	must(t, err)
-	closeAll(t, []*member{m})
+	closeAll(t, []*node{m})
 	log, snapshots := s.open(t)
 	list, err := snapshots.List()
 	must(t, err, log.Close())
@@ -163,8 +164,8 @@ func TestDamagedSnapshotFallsBackToTheOneBefore(t *testing.T) {
 			fsm := &counter{}
 			m, err := s.start(t, fsm, 1000)
 			must(t, err)
-			defer closeAll(t, []*member{m})
-			leader(t, []*member{m}, 20*time.Second)
+			defer closeAll(t, []*node{m})
+			leader(t, []*node{m}, 20*time.Second)
 			if fsm.total() != 21 {
 				t.Errorf("sum %d, want 21", fsm.total())
 			}
@@ -190,7 +191,7 @@ func TestDamagedSnapshotThatTheLogDoesNotReachIsRefused(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if err == nil {
-			closeAll(t, []*member{m})
+			closeAll(t, []*node{m})
 		}
 	}
 }
@@ -205,7 +206,7 @@ func TestInspectAndRecover(t *testing.T) {
 	if len(got.Snapshots) != 2 || got.Last <= got.Snapshots[0].Index || got.First < 2 || got.Term == 0 || got.LastTerm != got.Term {
 		t.Errorf("%+v", got)
 	}
-	if d := cmp.Diff([]Member{{"0", "0", true}}, got.Members); d != "" || got.MembersIndex == 0 {
+	if d := cmp.Diff([]member.Member{{ID: "0", Addr: "0", Voter: true}}, got.Members); d != "" || got.MembersIndex == 0 {
 		t.Errorf("members at %d: %s", got.MembersIndex, d)
 	}
 
@@ -213,14 +214,14 @@ func TestInspectAndRecover(t *testing.T) {
 	must(t, Recover(RecoverConfig{NodeID: "0", Servers: []Server{{"0", "elsewhere"}}, Store: store, Snapshots: snapshots}, &counter{}))
 	after, err := Inspect(store, snapshots)
 	must(t, err, store.Close())
-	if d := cmp.Diff([]Member{{"0", "elsewhere", true}}, after.Members); d != "" {
+	if d := cmp.Diff([]member.Member{{ID: "0", Addr: "elsewhere", Voter: true}}, after.Members); d != "" {
 		t.Error(d)
 	}
 	fsm := &counter{}
 	m, err := s.start(t, fsm, 5)
 	must(t, err)
-	defer closeAll(t, []*member{m})
-	leader(t, []*member{m}, 20*time.Second)
+	defer closeAll(t, []*node{m})
+	leader(t, []*node{m}, 20*time.Second)
 	if fsm.total() != 21 {
 		t.Errorf("sum %d after the recovery, want 21", fsm.total())
 	}

@@ -145,8 +145,8 @@ func (s *sickStore) SetUint64(k []byte, v uint64) error {
 	return s.Store.SetUint64(k, v)
 }
 
-// member is one node of a test cluster.
-type member struct {
+// node is one member of a test cluster.
+type node struct {
 	*Group[uint64]
 	fsm   *counter
 	store *sickStore
@@ -156,14 +156,14 @@ type member struct {
 
 // cluster starts n connected members in memory. edit may change a
 // configuration before it is opened.
-func cluster(t *testing.T, n int, edit func(i int, c *Config)) []*member {
+func cluster(t *testing.T, n int, edit func(i int, c *Config)) []*node {
 	t.Helper()
 	var conf raft.Configuration
-	members := make([]*member, n)
+	members := make([]*node, n)
 	for i := range members {
 		id := strconv.Itoa(i)
 		_, net := raft.NewInmemTransport(raft.ServerAddress(id))
-		members[i] = &member{fsm: &counter{}, store: &sickStore{Store: wal.Memory()}, net: net, reg: &measure.Registry{}}
+		members[i] = &node{fsm: &counter{}, store: &sickStore{Store: wal.Memory()}, net: net, reg: &measure.Registry{}}
 		conf.Servers = append(conf.Servers, raft.Server{ID: raft.ServerID(id), Address: raft.ServerAddress(id)})
 	}
 	for i, m := range members {
@@ -189,7 +189,7 @@ func cluster(t *testing.T, n int, edit func(i int, c *Config)) []*member {
 	return members
 }
 
-func connect(members []*member, i int) {
+func connect(members []*node, i int) {
 	for j, other := range members {
 		if i != j {
 			members[i].net.Connect(other.net.LocalAddr(), other.net)
@@ -198,14 +198,14 @@ func connect(members []*member, i int) {
 	}
 }
 
-func isolate(members []*member, i int) {
+func isolate(members []*node, i int) {
 	members[i].net.DisconnectAll()
 	for _, other := range members {
 		other.net.Disconnect(members[i].net.LocalAddr())
 	}
 }
 
-func closeAll(t *testing.T, members []*member) {
+func closeAll(t *testing.T, members []*node) {
 	t.Helper()
 	for _, m := range members {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -218,7 +218,7 @@ func closeAll(t *testing.T, members []*member) {
 }
 
 // leader waits for a member of the list to lead.
-func leader(t *testing.T, members []*member, within time.Duration) *member {
+func leader(t *testing.T, members []*node, within time.Duration) *node {
 	t.Helper()
 	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		for _, m := range members {
@@ -231,7 +231,7 @@ func leader(t *testing.T, members []*member, within time.Duration) *member {
 	return nil
 }
 
-func waitFault(t *testing.T, m *member) {
+func waitFault(t *testing.T, m *node) {
 	t.Helper()
 	select {
 	case <-m.Faulted():
@@ -240,15 +240,15 @@ func waitFault(t *testing.T, m *member) {
 	}
 }
 
-func apply(t *testing.T, m *member, entry string, timeout time.Duration) (uint64, error) {
+func apply(t *testing.T, m *node, entry string, timeout time.Duration) (uint64, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	return m.Apply(ctx, []byte(entry))
 }
 
-func without(members []*member, gone *member) []*member {
-	var out []*member
+func without(members []*node, gone *node) []*node {
+	var out []*node
 	for _, m := range members {
 		if m != gone {
 			out = append(out, m)
@@ -364,13 +364,13 @@ func TestRestoreLoopIsNoticed(t *testing.T) {
 
 // divergentPair is a leader whose log begins after a snapshot at 50, and a
 // follower with 200 entries of an older term.
-func divergentPair(t *testing.T) []*member {
+func divergentPair(t *testing.T) []*node {
 	t.Helper()
 	conf := raft.Configuration{Servers: []raft.Server{{ID: "0", Address: "0"}, {ID: "1", Address: "1"}}}
-	members := make([]*member, 2)
+	members := make([]*node, 2)
 	for i := range members {
 		_, net := raft.NewInmemTransport(raft.ServerAddress(strconv.Itoa(i)))
-		members[i] = &member{fsm: &counter{}, store: &sickStore{Store: wal.Memory()}, net: net, reg: &measure.Registry{}}
+		members[i] = &node{fsm: &counter{}, store: &sickStore{Store: wal.Memory()}, net: net, reg: &measure.Registry{}}
 	}
 	connect(members, 0)
 	leads, follows := members[0], members[1]
@@ -615,7 +615,7 @@ func TestHeartbeatDoesNotRaiseTheTermBehindTheMainLoop(t *testing.T) {
 }
 
 // networked is a follower on loopback TCP and a peer the test speaks through.
-func networked(t *testing.T) (*member, *raft.NetworkTransport) {
+func networked(t *testing.T) (*node, *raft.NetworkTransport) {
 	t.Helper()
 	listen := func() *raft.NetworkTransport {
 		n, err := raft.NewTCPTransportWithLogger("127.0.0.1:0", nil, 3, 10*time.Second, NewHCLog(discard))
@@ -624,7 +624,7 @@ func networked(t *testing.T) (*member, *raft.NetworkTransport) {
 	}
 	net, peer := listen(), listen()
 	t.Cleanup(func() { _ = peer.Close() })
-	m := &member{fsm: &counter{}, store: &sickStore{Store: wal.Memory()}, reg: &measure.Registry{}}
+	m := &node{fsm: &counter{}, store: &sickStore{Store: wal.Memory()}, reg: &measure.Registry{}}
 	conf := raft.Configuration{Servers: []raft.Server{{ID: "f", Address: net.LocalAddr()}, {ID: "peer", Address: peer.LocalAddr()}}}
 	snapshots := raft.NewInmemSnapshotStore()
 	rc := raft.DefaultConfig()
@@ -636,7 +636,7 @@ func networked(t *testing.T) (*member, *raft.NetworkTransport) {
 		Heartbeat: time.Minute, WriteDeadline: time.Minute, Registry: m.reg,
 	}, m.fsm)
 	must(t, err)
-	t.Cleanup(func() { closeAll(t, []*member{m}) })
+	t.Cleanup(func() { closeAll(t, []*node{m}) })
 	return m, peer
 }
 

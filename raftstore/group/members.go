@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/yardmaster/yardmaster/raftstore/member"
 )
 
 var (
@@ -23,15 +25,8 @@ var (
 
 // Server is a node by its stable name and where to reach it.
 type Server struct {
-	ID   string
-	Addr string
-}
-
-// Member is a node of the group.
-type Member struct {
-	ID    string
-	Addr  string
-	Voter bool
+	ID   string `json:"id"`
+	Addr string `json:"addr"` // of its peer port
 }
 
 func configuration(servers []Server) raft.Configuration {
@@ -46,17 +41,17 @@ func configuration(servers []Server) raft.Configuration {
 // and the entry that made them so: pass it to the changes below, which then fail
 // if the members have changed since. Members may be seen here before they are
 // committed; the index is then still that of those before.
-func (g *Group[R]) Members() (index uint64, members []Member) {
+func (g *Group[R]) Members() (index uint64, members []member.Member) {
 	// Loaded first: members that are newer than the index make a change fail, and
 	// an index that is newer than the members would let it through.
 	index = g.membersIndex.Load()
 	return index, membersOf(g.raft.GetConfiguration().Configuration())
 }
 
-func membersOf(c raft.Configuration) []Member {
-	out := make([]Member, 0, len(c.Servers))
+func membersOf(c raft.Configuration) []member.Member {
+	out := make([]member.Member, 0, len(c.Servers))
 	for _, s := range c.Servers {
-		out = append(out, Member{ID: string(s.ID), Addr: string(s.Address), Voter: s.Suffrage == raft.Voter})
+		out = append(out, member.Member{ID: string(s.ID), Addr: string(s.Address), Voter: s.Suffrage == raft.Voter})
 	}
 	return out
 }

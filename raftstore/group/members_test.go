@@ -16,15 +16,16 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/raftstore/member"
 	"github.com/yardmaster/yardmaster/raftstore/wal"
 )
 
 // join starts an empty member that is connected to the others and waits.
-func join(t *testing.T, members []*member, edit func(*Config)) []*member {
+func join(t *testing.T, members []*node, edit func(*Config)) []*node {
 	t.Helper()
 	id := strconv.Itoa(len(members))
 	_, net := raft.NewInmemTransport(raft.ServerAddress(id))
-	m := &member{fsm: &counter{}, store: &sickStore{Store: wal.Memory()}, net: net, reg: &measure.Registry{}}
+	m := &node{fsm: &counter{}, store: &sickStore{Store: wal.Memory()}, net: net, reg: &measure.Registry{}}
 	members = append(slices.Clone(members), m)
 	connect(members, len(members)-1)
 	cfg := Config{
@@ -48,7 +49,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 }
 
 // backup is a member's saved snapshot.
-func backup(t *testing.T, m *member, timeout time.Duration) (SnapshotMeta, []byte) {
+func backup(t *testing.T, m *node, timeout time.Duration) (SnapshotMeta, []byte) {
 	t.Helper()
 	meta, r, err := m.SaveSnapshot(within(t, timeout))
 	must(t, err)
@@ -86,7 +87,7 @@ func TestMembershipGrowsAndShrinks(t *testing.T) {
 		time.Sleep(time.Second)
 		for i, m := range members {
 			_, got := m.Members()
-			want := []Member{{"0", "0", true}, {"1", "1", true}, {"2", "2", true}, {"3", "3", false}}
+			want := []member.Member{{ID: "0", Addr: "0", Voter: true}, {ID: "1", Addr: "1", Voter: true}, {ID: "2", Addr: "2", Voter: true}, {ID: "3", Addr: "3", Voter: false}}
 			if d := cmp.Diff(want, got); d != "" || m.fsm.total() != sum {
 				t.Errorf("member %d has sum %d and members %s", i, m.fsm.total(), d)
 			}
@@ -101,13 +102,13 @@ func TestMembershipGrowsAndShrinks(t *testing.T) {
 		must(t, first.Remove(within(t, 5*time.Second), "0", 0)) // the leader itself
 		next := leader(t, members[1:2], 5*time.Second)
 		_, got := next.Members()
-		if d := cmp.Diff([]Member{{"1", "1", true}, {"2", "2", false}}, got); d != "" {
+		if d := cmp.Diff([]member.Member{{ID: "1", Addr: "1", Voter: true}, {ID: "2", Addr: "2", Voter: false}}, got); d != "" {
 			t.Error(d)
 		}
 	})
 }
 
-func (s *sickStore) deadline(m *member) time.Duration { return m.Group.store.Deadline() }
+func (s *sickStore) deadline(m *node) time.Duration { return m.Group.store.Deadline() }
 
 // A member that comes late gets a snapshot, and one that waits does not disturb.
 func TestLateMemberGetsASnapshot(t *testing.T) {
@@ -142,7 +143,7 @@ func TestLateMemberGetsASnapshot(t *testing.T) {
 }
 
 // compareSamples checks that members agree on the samples that they share.
-func compareSamples(t *testing.T, members []*member) {
+func compareSamples(t *testing.T, members []*node) {
 	t.Helper()
 	byIndex := map[uint64]uint64{}
 	for i, m := range members {

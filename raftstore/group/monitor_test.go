@@ -13,8 +13,8 @@ import (
 	"github.com/yardmaster/yardmaster/core/measure"
 )
 
-func gauge(m *member, d measure.Desc) float64   { return m.reg.Gauge(d, "test").Value() }
-func counted(m *member, d measure.Desc) float64 { return m.reg.Counter(d, "test").Value() }
+func gauge(m *node, d measure.Desc) float64   { return m.reg.Gauge(d, "test").Value() }
+func counted(m *node, d measure.Desc) float64 { return m.reg.Counter(d, "test").Value() }
 
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

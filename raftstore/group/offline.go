@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/yardmaster/yardmaster/core/measure"
+	"github.com/yardmaster/yardmaster/raftstore/member"
 	"github.com/yardmaster/yardmaster/raftstore/wal"
 )
 
@@ -16,7 +17,7 @@ import (
 type Inspection struct {
 	// Members as this node last knew them, and the entry that made them so; that
 	// entry need not have been committed.
-	Members      []Member
+	Members      []member.Member
 	MembersIndex uint64
 	Term         uint64 // the newest this node has seen
 	// First and Last are the entries of the log, 0 without any; LastTerm is the

@@ -69,7 +69,7 @@ func TestTransferThatOutlivesLeadershipIsNoticed(t *testing.T) {
 }
 
 // leadsAgain hands leadership to m until it leads, or stops with a fault.
-func leadsAgain(t *testing.T, members []*member, m *member, id string) bool {
+func leadsAgain(t *testing.T, members []*node, m *node, id string) bool {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if m.Leading() {
@@ -99,7 +99,7 @@ func eventually(t *testing.T, what string, done func() bool) {
 
 // loseLeadershipInTransfer has member i try twice to hand over to a peer that
 // hangs, and then cuts it off. On a busy machine it may come otherwise.
-func loseLeadershipInTransfer(t *testing.T, members []*member, net *stalling, i int) {
+func loseLeadershipInTransfer(t *testing.T, members []*node, net *stalling, i int) {
 	t.Helper()
 	peer := strconv.Itoa((i + 1) % len(members))
 	h := &stall{peer: raft.ServerID(peer), end: make(chan struct{})}

@@ -40,7 +40,7 @@ func (g gated) WriteTo(w io.Writer) (int64, error) {
 }
 
 // gatedCluster is a cluster with a gate at each member.
-func gatedCluster(t *testing.T, n int) ([]*member, []*gate) {
+func gatedCluster(t *testing.T, n int) ([]*node, []*gate) {
 	t.Helper()
 	gates := make([]*gate, n)
 	members := cluster(t, n, func(i int, c *Config) {
@@ -117,7 +117,7 @@ func TestSnapshotBesideARestore(t *testing.T) {
 	})
 }
 
-func indexOf(members []*member, m *member) int {
+func indexOf(members []*node, m *node) int {
 	for i := range members {
 		if members[i] == m {
 			return i
@@ -174,7 +174,7 @@ func TestSupersededSnapshotIsNotFinished(t *testing.T) {
 }
 
 // openOnDisk opens member i of a cluster of three on its storage.
-func openOnDisk(t *testing.T, m *member, i int, s storage) {
+func openOnDisk(t *testing.T, m *node, i int, s storage) {
 	t.Helper()
 	log, snapshots := s.open(t)
 	m.fsm = &counter{}
@@ -190,10 +190,10 @@ func openOnDisk(t *testing.T, m *member, i int, s storage) {
 // itself, gets what it lacks, and until then does not vote for others that lack
 // what it had acknowledged.
 func TestAnOverruledMemberComesBack(t *testing.T) {
-	members, stores := make([]*member, 3), make([]storage, 3)
+	members, stores := make([]*node, 3), make([]storage, 3)
 	for i := range members {
 		_, net := raft.NewInmemTransport(raft.ServerAddress(strconv.Itoa(i)))
-		members[i], stores[i] = &member{net: net, reg: &measure.Registry{}}, storage{t.TempDir()}
+		members[i], stores[i] = &node{net: net, reg: &measure.Registry{}}, storage{t.TempDir()}
 	}
 	for i := range members {
 		connect(members, i)

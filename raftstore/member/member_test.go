@@ -14,15 +14,15 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // parse reads "a+ b" as voter a and non-voter b, each at its own address, or at
 // another one after an "@".
-func parse(list string) []Server {
-	var out []Server
+func parse(list string) []Member {
+	var out []Member
 	for f := range strings.FieldsSeq(list) {
 		id, addr, moved := strings.Cut(f, "@")
 		id, voter := strings.CutSuffix(id, "+")
 		if !moved {
 			addr = id + ":1"
 		}
-		out = append(out, Server{ID: id, Addr: addr, Voter: voter})
+		out = append(out, Member{ID: id, Addr: addr, Voter: voter})
 	}
 	return out
 }
@@ -55,8 +55,8 @@ func TestNext(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			got := ""
 			if s, ok := Next(parse(tt.want), parse(tt.have), tt.self); ok {
-				got = s.Do.String() + " " + s.Server.ID
-				if s.Server.Voter {
+				got = s.Do.String() + " " + s.Member.ID
+				if s.Member.Voter {
 					got += "+"
 				}
 			}
@@ -71,20 +71,20 @@ func TestNext(t *testing.T) {
 // in between there is always a voter that is wanted to stay.
 func TestNextReachesWhatIsWanted(t *testing.T) {
 	ids := []string{"a", "b", "c", "d", "e"}
-	config := rapid.Custom(func(t *rapid.T) []Server {
-		var out []Server
+	config := rapid.Custom(func(t *rapid.T) []Member {
+		var out []Member
 		for _, id := range ids {
 			switch rapid.IntRange(0, 3).Draw(t, id) {
 			case 1:
-				out = append(out, Server{id, id + ":1", true})
+				out = append(out, Member{id, id + ":1", true})
 			case 2:
-				out = append(out, Server{id, id + ":1", false})
+				out = append(out, Member{id, id + ":1", false})
 			case 3:
-				out = append(out, Server{id, id + ":2", true})
+				out = append(out, Member{id, id + ":2", true})
 			}
 		}
 		return out
-	}).Filter(func(s []Server) bool { return voters(s) > 0 })
+	}).Filter(func(s []Member) bool { return voters(s) > 0 })
 	rapid.Check(t, func(t *rapid.T) {
 		want, have := config.Draw(t, "want"), config.Draw(t, "have")
 		shared := sharedVoters(want, have) > 0
@@ -113,7 +113,7 @@ func TestNextReachesWhatIsWanted(t *testing.T) {
 	})
 }
 
-func sharedVoters(want, have []Server) (n int) {
+func sharedVoters(want, have []Member) (n int) {
 	for _, h := range have {
 		if w, ok := find(want, h.ID); ok && w.Voter && h.Voter {
 			n++
@@ -122,16 +122,16 @@ func sharedVoters(want, have []Server) (n int) {
 	return n
 }
 
-func carryOut(t *rapid.T, have []Server, s Step, leads string, want []Server) []Server {
-	out := slices.DeleteFunc(slices.Clone(have), func(h Server) bool { return h.ID == s.Server.ID && s.Do != HandOver })
+func carryOut(t *rapid.T, have []Member, s Step, leads string, want []Member) []Member {
+	out := slices.DeleteFunc(slices.Clone(have), func(h Member) bool { return h.ID == s.Member.ID && s.Do != HandOver })
 	switch s.Do {
 	case Put:
-		return append(out, s.Server)
+		return append(out, s.Member)
 	case Demote:
-		s.Server.Voter = false
-		return append(out, s.Server)
+		s.Member.Voter = false
+		return append(out, s.Member)
 	case Remove:
-		if s.Server.ID == leads {
+		if s.Member.ID == leads {
 			t.Fatalf("leader %s removes itself", leads)
 		}
 	case HandOver:

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// Server is a node in a group's configuration.
-type Server struct {
-	ID    string
-	Addr  string
-	Voter bool
+// Member is a node in the configuration of a group, by its stable name.
+type Member struct {
+	ID    string `json:"id"`
+	Addr  string `json:"addr"` // of its peer port
+	Voter bool   `json:"voter"`
 }
 
 // Action is what a [Step] does.
@@ -17,11 +17,11 @@ type Action uint8
 
 // The actions.
 const (
-	// Put adds the server, gives it its vote, or gives it another address.
+	// Put adds the member, gives it its vote, or gives it another address.
 	Put Action = iota + 1
-	// Demote takes the server's vote.
+	// Demote takes the member's vote.
 	Demote
-	// Remove takes the server out.
+	// Remove takes the member out.
 	Remove
 	// HandOver gives up leadership: the leader itself has to go.
 	HandOver
@@ -30,7 +30,7 @@ const (
 // Step is one change of a configuration.
 type Step struct {
 	Do     Action
-	Server Server
+	Member Member
 }
 
 // Next is the change that brings the configuration have closer to want; ok is
@@ -40,7 +40,7 @@ type Step struct {
 // Who is not wanted goes before others come, because it may be dead and count
 // against the quorum; but at least one voter that is wanted stays, and the
 // leader goes last, after handing over. An empty want is not believed.
-func Next(want, have []Server, self string) (step Step, ok bool) {
+func Next(want, have []Member, self string) (step Step, ok bool) {
 	if voters(want) == 0 {
 		return Step{}, false
 	}
@@ -60,14 +60,14 @@ func Next(want, have []Server, self string) (step Step, ok bool) {
 	}
 	if _, member := find(have, self); member && kept > 0 {
 		if w, ok := find(want, self); !ok || !w.Voter {
-			return Step{HandOver, Server{ID: self}}, true
+			return Step{HandOver, Member{ID: self}}, true
 		}
 	}
 	return Step{}, false
 }
 
-// surplus is a server, not the leader, that is to go or to lose its vote.
-func surplus(want, have []Server, self string) (Step, bool) {
+// surplus is a member, not the leader, that is to go or to lose its vote.
+func surplus(want, have []Member, self string) (Step, bool) {
 	for _, s := range sorted(have) {
 		if s.ID == self {
 			continue
@@ -83,8 +83,8 @@ func surplus(want, have []Server, self string) (Step, bool) {
 	return Step{}, false
 }
 
-// missing is a server that is to come, to vote or to move; voters first.
-func missing(want, have []Server) (Step, bool) {
+// missing is a member that is to come, to vote or to move; voters first.
+func missing(want, have []Member) (Step, bool) {
 	for _, voter := range []bool{true, false} {
 		for _, w := range sorted(want) {
 			h, member := find(have, w.ID)
@@ -98,15 +98,15 @@ func missing(want, have []Server) (Step, bool) {
 	return Step{}, false
 }
 
-func find(servers []Server, id string) (Server, bool) {
-	i := slices.IndexFunc(servers, func(s Server) bool { return s.ID == id })
+func find(servers []Member, id string) (Member, bool) {
+	i := slices.IndexFunc(servers, func(s Member) bool { return s.ID == id })
 	if i < 0 {
-		return Server{}, false
+		return Member{}, false
 	}
 	return servers[i], true
 }
 
-func voters(servers []Server) (n int) {
+func voters(servers []Member) (n int) {
 	for _, s := range servers {
 		if s.Voter {
 			n++
@@ -115,8 +115,8 @@ func voters(servers []Server) (n int) {
 	return n
 }
 
-func sorted(servers []Server) []Server {
-	return slices.SortedFunc(slices.Values(servers), func(a, b Server) int { return strings.Compare(a.ID, b.ID) })
+func sorted(servers []Member) []Member {
+	return slices.SortedFunc(slices.Values(servers), func(a, b Member) int { return strings.Compare(a.ID, b.ID) })
 }
 
 // String is the action's name in logs.

@@ -13,6 +13,7 @@
 // the mirror absorbs what cannot be sent, and only net changes are sent later.
 //
 // What is believed of an engine may be less than it holds, never knowingly more:
-// when events were lost beyond repair, the belief is cleared. Where frames end up
-// is core/prefix's business, the stream to the planner is opened by gpu/agent.
+// when events were lost beyond repair, or another process may have taken over the
+// engine's address, the belief is cleared. Where frames end up is core/prefix's
+// business, the stream to the planner is opened by gpu/agent.
 package collect

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/yardmaster/yardmaster/core/clock"
 	"github.com/yardmaster/yardmaster/core/measure"
 	"github.com/yardmaster/yardmaster/core/prefix"
 	"github.com/yardmaster/yardmaster/core/wire/kvevent"
@@ -218,6 +220,7 @@ func TestAnEngineThatRestartsHoldsNothing(t *testing.T) {
 type publisher struct {
 	pub    *zmtp.Pub
 	router *zmtp.Router
+	close  func()
 	mu     sync.Mutex
 	ring   []kvevent.Message
 	asked  []uint64 // numbers that replays were asked from
@@ -226,25 +229,41 @@ type publisher struct {
 
 func newPublisher(t *testing.T) (p *publisher, z ZMTP) {
 	t.Helper()
-	p = &publisher{pub: zmtp.NewPub(zmtp.Options{}), router: zmtp.NewRouter(zmtp.Options{})}
-	at, err := p.pub.Bind(t.Context(), "tcp://127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const anywhere = "tcp://127.0.0.1:0"
+	p = &publisher{}
+	publish, replay := p.open(t, anywhere, anywhere)
+	return p, ZMTP{
+		Publish: publish, Replay: replay, Registry: &measure.Registry{},
+		Options: zmtp.Options{ReconnectMin: 5 * time.Millisecond, ReconnectMax: 20 * time.Millisecond},
 	}
-	replay, err := p.router.Bind(t.Context(), "tcp://127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+}
+
+// open binds the sockets and returns where they are.
+func (p *publisher) open(t *testing.T, publish, replay string) (publishAt, replayAt string) {
+	t.Helper()
+	p.pub, p.router = zmtp.NewPub(zmtp.Options{}), zmtp.NewRouter(zmtp.Options{})
 	var task sync.WaitGroup
-	task.Go(func() { p.serve(t) })
-	t.Cleanup(func() {
+	p.close = sync.OnceFunc(func() {
 		_, _ = p.pub.Close(), p.router.Close()
 		task.Wait()
 	})
-	return p, ZMTP{
-		Publish: "tcp://" + at.String(), Replay: "tcp://" + replay.String(), Registry: &measure.Registry{},
-		Options: zmtp.Options{ReconnectMin: 5 * time.Millisecond, ReconnectMax: 20 * time.Millisecond},
+	t.Cleanup(p.close)
+	bind := func(s interface {
+		Bind(ctx context.Context, endpoint string) (net.Addr, error)
+	}, endpoint string,
+	) (at string) {
+		eventually(t, "the port is free", func() bool {
+			addr, err := s.Bind(t.Context(), endpoint)
+			if err == nil {
+				at = "tcp://" + addr.String()
+			}
+			return err == nil
+		})
+		return at
 	}
+	replayAt = bind(p.router, replay)
+	task.Go(func() { p.serve(t) })
+	return bind(p.pub, publish), replayAt
 }
 
 func (p *publisher) serve(t *testing.T) {
@@ -313,6 +332,53 @@ func TestLostMessagesAreReplayedWithinASecond(t *testing.T) {
 	}
 }
 
+// TestAnEngineThatIsSilentAfterItsRestart: a process that has published all it had
+// to before it could be heard is asked when the connection comes up, not only when
+// it says something or when silent engines are asked.
+func TestAnEngineThatIsSilentAfterItsRestart(t *testing.T) {
+	t.Parallel()
+	p, z := newPublisher(t)
+	m := NewMirror(0)
+	run(t, z, NewTranslator(m, scope))
+	eventually(t, "the engine is heard", func() bool { return p.pub.Subscribers("") > 0 })
+	for seq := range uint64(3) {
+		p.store(seq, false)
+	}
+	eventually(t, "all blocks are known", func() bool { return len(m.list()) == 3 })
+	time.Sleep(2 * quiet) // until it is not asked for what may have come after the last message
+	p.close()
+	next := newProcess(2)
+	for range 6 {
+		next.store()
+	}
+	(&publisher{ring: next.said}).open(t, z.Publish, z.Replay)
+	eventually(t, "only the new process's blocks are known", func() bool { return slices.Equal(m.list(), next.holds(0, 6)) })
+}
+
+// TestAConnectionIsNotAnEngine: who connects anew to the same process goes on with
+// what it knew, though messages came between.
+func TestAConnectionIsNotAnEngine(t *testing.T) {
+	t.Parallel()
+	p, z := newPublisher(t)
+	m := NewMirror(0)
+	run(t, z, NewTranslator(m, scope))
+	eventually(t, "the engine is heard", func() bool { return p.pub.Subscribers("") > 0 })
+	for seq := range uint64(3) {
+		p.store(seq, false)
+	}
+	eventually(t, "all blocks are known", func() bool { return len(m.list()) == 3 })
+	p.close()
+	p.store(3, true)
+	p.open(t, z.Publish, z.Replay) // the ring is the same
+	eventually(t, "what came between is known", func() bool { return len(m.list()) == 4 })
+	eventually(t, "the engine is heard again", func() bool { return p.pub.Subscribers("") > 0 })
+	p.store(4, false)
+	eventually(t, "what came then is known", func() bool { return len(m.list()) == 5 })
+	if n := z.Registry.Counter(measure.FeedGaps, "cleared").Value(); n != 0 {
+		t.Errorf("the belief was cleared %v times", n)
+	}
+}
+
 // TestReplaysAreNotAskedForInVain: without losses an engine is asked at first,
 // after a burst, and no more.
 func TestReplaysAreNotAskedForInVain(t *testing.T) {
@@ -346,6 +412,31 @@ func TestAnUnansweredReplayIsAskedForAgain(t *testing.T) {
 	eventually(t, "all blocks are known", func() bool { return len(m.list()) == 3 })
 }
 
+// TestARepeatedContradictionIsNotAskedAbout: where the one who replays is not the one
+// who publishes, messages that do not fit do not have it asked each time.
+func TestARepeatedContradictionIsNotAskedAbout(t *testing.T) {
+	t.Parallel()
+	p, z := newPublisher(t)
+	z.Clock, z.Options.Announce = clock.NewVirtual(time.Unix(0, 0)), true
+	r := &reader{ZMTP: z}
+	m := NewMirror(0)
+	b := newBelief(NewTranslator(m, scope), z.Registry, r.recall)
+	other := newProcess(2)
+	for range uint64(20) {
+		other.store() // lost
+		r.inbound(t.Context(), zmtp.Inbound{Peer: 1, Frames: other.store().Frames()}, b)
+	}
+	if got := m.list(); !slices.Equal(got, other.holds(39, 40)) {
+		t.Errorf("%d blocks are believed to be there", len(got))
+	}
+	r.inbound(t.Context(), zmtp.Inbound{Peer: 2}, b) // it may be another one now
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if want := []uint64{0, 0}; !slices.Equal(p.asked, want) {
+		t.Errorf("asked from %v, not %v", p.asked, want)
+	}
+}
+
 // FuzzMessages: whatever an engine sends, the mirror is a set of blocks with
 // right sums, and clearing it leaves nothing.
 func FuzzMessages(f *testing.F) {
@@ -359,7 +450,7 @@ func FuzzMessages(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		m := NewMirror(1000)
-		r := &reader{ZMTP: ZMTP{Registry: &measure.Registry{}}, t: NewTranslator(m, scope), group: anyGroup, recent: make([]seen, remembered)}
+		r := newBelief(NewTranslator(m, scope), &measure.Registry{}, nil)
 		r.take(&kvevent.Message{Payload: payload})
 		r.take(&kvevent.Message{Seq: 1, Payload: payload})
 		var sums prefix.Sums

@@ -1,8 +1,10 @@
 package trace
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/yardmaster/yardmaster/core/unit"
@@ -10,8 +12,8 @@ import (
 
 // Generate makes n requests, with their conversations, like those of the Mooncake conversation trace: 3.4 a
 // second, one block common to all, two in five going on a conversation by a turn
-// of usually one or two blocks, the others starting one. The same seed makes the
-// same trace. What it is fitted to is in the test beside it.
+// of usually one or two blocks after some two minutes, the others starting one. The
+// same seed makes the same trace. What it is fitted to is in the test beside it.
 func Generate(seed uint64, n int) []Request {
 	g := generator{rng: rand.New(rand.NewPCG(seed, 0x7ace))} //nolint:gosec // a workload needs no secrecy
 	out := make([]Request, n)
@@ -23,9 +25,12 @@ func Generate(seed uint64, n int) []Request {
 
 const (
 	requestsPerSecond = 3.4
-	goOn              = 0.39 // share of requests that continue a conversation
+	goOn              = 0.40 // share of requests that continue a conversation, if there is one
 	maxInput          = 126_195
-	remembered        = 600 // conversations that may still go on
+	remembered        = 6000 // conversations that may still go on: those of half an hour and more
+	pauseMedian       = 140  // seconds between two turns
+	pauseSigma        = 1.0
+	once              = .50 // share of conversations that have one turn
 )
 
 type generator struct {
@@ -40,13 +45,17 @@ type session struct {
 	id     uint64
 	tokens unit.Tokens
 	blocks []uint64
+	last   time.Duration // its last turn
+	goesOn bool
 }
 
 func (g *generator) next() Request {
 	g.at += time.Duration(g.rng.ExpFloat64() / requestsPerSecond * float64(time.Second))
 	s := g.prompt()
 	out := unit.Tokens(min(g.lognormal(260, .75), 2000))
-	g.sessions = append(g.sessions, s)
+	if s.goesOn {
+		g.sessions = append(g.sessions, s)
+	}
 	if len(g.sessions) > remembered {
 		g.sessions = g.sessions[1:]
 	}
@@ -56,22 +65,34 @@ func (g *generator) next() Request {
 // prompt goes on a remembered conversation or starts one.
 func (g *generator) prompt() session {
 	if len(g.sessions) > 0 && g.rng.Float64() < goOn {
-		at := g.recent()
-		if other := g.recent(); g.rng.Float64() < .4 && g.sessions[other].tokens < g.sessions[at].tokens {
+		at, found := g.paused()
+		if !found {
+			return g.start()
+		}
+		if other, ok := g.paused(); ok && g.rng.Float64() < .4 && g.sessions[other].tokens < g.sessions[at].tokens {
 			at = other // short conversations go on more often
 		}
 		s := g.sessions[at]
 		g.sessions = append(g.sessions[:at], g.sessions[at+1:]...)
 		return g.extend(s, unit.Tokens(g.lognormal(900, 1.45)))
 	}
-	g.started++
-	return g.extend(session{id: g.started}, unit.Tokens(g.lognormal(6200, 1.2)))
+	return g.start()
 }
 
-// recent picks a remembered conversation, the last used ones most often.
-func (g *generator) recent() int {
-	back := int(float64(len(g.sessions)) * math.Pow(g.rng.Float64(), 8))
-	return len(g.sessions) - 1 - back
+func (g *generator) start() session {
+	g.started++
+	return g.extend(session{id: g.started, goesOn: g.rng.Float64() >= once}, unit.Tokens(g.lognormal(6200, 1.2)))
+}
+
+// paused picks the conversation whose last turn was a pause ago, if there were any
+// then.
+func (g *generator) paused() (at int, found bool) {
+	then := g.at - time.Duration(g.lognormal(pauseMedian, pauseSigma)*float64(time.Second))
+	if then < g.sessions[0].last {
+		return 0, false
+	}
+	at, _ = slices.BinarySearchFunc(g.sessions, then, func(s session, t time.Duration) int { return cmp.Compare(s.last, t) })
+	return min(at, len(g.sessions)-1), true
 }
 
 // extend lengthens a prompt. The block that was partial gets a new id, because
@@ -88,7 +109,7 @@ func (g *generator) extend(s session, by unit.Tokens) session {
 		g.nextID++
 		blocks = append(blocks, g.nextID)
 	}
-	return session{s.id, tokens, blocks}
+	return session{s.id, tokens, blocks, g.at, s.goesOn}
 }
 
 func (g *generator) lognormal(median, sigma float64) float64 {

@@ -18,7 +18,7 @@ import (
 type Config struct {
 	Transport string // its name in metrics
 	Memory    Memory
-	ID        fleet.WorkerID
+	ID        fleet.WorkerID // this worker
 	// Own is the epoch under which the worker is registered. It may change when
 	// the worker registers anew.
 	Own      *engine.Own

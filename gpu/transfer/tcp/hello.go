@@ -96,13 +96,14 @@ func (e *Endpoint) welcome(st *stream) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	known := e.node.Is(e.ctx, theirs.Addressee)
-	ours := e.hello()
+	self, _ := e.node.Self()
+	meant := theirs.Receiver == self && e.node.Is(e.ctx, theirs.Addressee)
+	ours := e.hello() // after the wait: the epoch may be new
 	ours.Stream, ours.Session = theirs.Stream, theirs.Session
 	ours.Addressee, ours.Receiver = theirs.Self.Epoch, theirs.Self.ID
 	var s *session
 	switch {
-	case !known || theirs.Receiver != ours.Self.ID || theirs.Addressee != ours.Self.Epoch:
+	case !meant || theirs.Addressee != ours.Self.Epoch:
 		ours.Refused = refusedEpoch
 	case theirs.Hash != ours.Hash:
 		ours.Refused = refusedLayout

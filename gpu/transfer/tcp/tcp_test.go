@@ -37,17 +37,18 @@ var short = transfer.Config{Lease: time.Second}
 type site struct {
 	*tcp.Endpoint
 	id       fleet.WorkerID
-	epoch    fleet.Epoch
+	epoch    fleet.Epoch // as others know it
+	own      *engine.Own // as it knows itself
 	memory   *fake.Memory
 	registry *measure.Registry
 }
 
 func listen(t testing.TB, id fleet.WorkerID, epoch fleet.Epoch, addr string, shape transfer.Shape, opt tcp.Options) *site {
 	t.Helper()
-	s := &site{id: id, epoch: epoch, memory: fake.NewMemory(shape), registry: &measure.Registry{}}
+	s := &site{id: id, epoch: epoch, own: new(engine.Own), memory: fake.NewMemory(shape), registry: &measure.Registry{}}
 	opt.Memory, opt.Registry = s.memory, s.registry
-	opt.ID, opt.Own = id, new(engine.Own)
-	opt.Own.Set(epoch)
+	opt.ID, opt.Own = id, s.own
+	s.own.Set(epoch)
 	if opt.Lease == 0 {
 		opt.Lease = 20 * time.Second // a busy machine must not look like a dead peer
 	}
@@ -281,6 +282,23 @@ func TestRestartedPeerIsRefused(t *testing.T) {
 	}
 	j := newJob(2, d, 1)
 	_, out = j.start(d, p.peer())
+	e, err := j.export(t.Context(), p, d.peer())
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.compute(e, testShape.Layers)
+	j.check(t, d, await(t, out))
+}
+
+// TestHelloToTheComingEpoch: who has heard of a worker's new epoch before the worker
+// itself is not refused.
+func TestHelloToTheComingEpoch(t *testing.T) {
+	p, d := site0(t, "p", tcp.Options{}), site0(t, "d", tcp.Options{})
+	p.fillAll()
+	p.epoch = 2
+	time.AfterFunc(50*time.Millisecond, func() { p.own.Set(2) })
+	j := newJob(1, d, 1)
+	_, out := j.start(d, p.peer())
 	e, err := j.export(t.Context(), p, d.peer())
 	if err != nil {
 		t.Fatal(err)

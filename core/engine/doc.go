@@ -4,4 +4,7 @@
 //
 // An adapter translates one [Call] into one engine's protocol and back. It
 // holds no policy: it neither retries nor chooses.
+//
+// What gateways and workers must agree on beside calls is here as well: the headers
+// between them, and in [Own] how a worker knows whether it is the one meant.
 package engine

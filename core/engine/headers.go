@@ -61,7 +61,8 @@ const (
 func RefusesLeg(reason string) bool { return reason == ReasonBadLeg || reason == ReasonLegsUnsupported }
 
 // StatusStaleEpoch is the status (Misdirected Request) of a worker that is not
-// the incarnation meant. Nothing was begun: the call may go elsewhere.
+// the incarnation meant. Nothing was begun: the call may go elsewhere. What is meant
+// for a later incarnation than the worker's waits first; see [Own].
 const StatusStaleEpoch = 421
 
 // Peer is the part of the other leg's worker that a worker needs.

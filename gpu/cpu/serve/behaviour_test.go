@@ -598,6 +598,10 @@ func TestEpoch(t *testing.T) {
 			t.Errorf("%+v: %d %v", tt, resp.StatusCode, resp.Header)
 		}
 	}
+	time.AfterFunc(50*time.Millisecond, func() { own.Set(4) }) // the gateway has heard of it first
+	if resp := y.post(t, "/v1/chat/completions", ask+`,"max_tokens":1}`, engine.HeaderEpoch, "4"); resp.StatusCode != 200 {
+		t.Errorf("of the epoch to come: %d", resp.StatusCode)
+	}
 }
 
 func TestRequestID(t *testing.T) {

@@ -162,7 +162,8 @@ func (e *Engine) Options() Options { return e.opts }
 func (e *Engine) Running() bool { return e.current() != nil }
 
 // SetEpoch tells the engine under which epoch the fleet knows it. Requests
-// meant for another epoch get 421. Zero accepts all.
+// meant for another epoch get 421, those for a later one after they have waited
+// for it; see [engine.Own]. Zero accepts all.
 func (e *Engine) SetEpoch(epoch fleet.Epoch) {
 	e.named.Store(epoch != 0)
 	e.own.Set(epoch)

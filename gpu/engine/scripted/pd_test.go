@@ -153,6 +153,10 @@ func TestEpoch(t *testing.T) {
 	if status != 421 || header.Get(engine.HeaderReason) != "stale_epoch" {
 		t.Errorf("after a restart: %d %v", status, header)
 	}
+	time.AfterFunc(50*time.Millisecond, func() { e.SetEpoch(9) }) // the gateway has heard of it first
+	if status, _, _ := ask(t, e, "/v1/completions", completion("hi", "1"), engine.HeaderEpoch, "9"); status != 200 {
+		t.Errorf("of the epoch to come: %d", status)
+	}
 }
 
 func TestBadLegs(t *testing.T) {

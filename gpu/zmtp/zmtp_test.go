@@ -154,7 +154,6 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// A subscriber that does not read costs the publisher a queue, not its time.
 // TestAnnounce: a connection is announced behind the last message of the one
 // before it and before its own first, also when it brings none.
 func TestAnnounce(t *testing.T) {
@@ -188,6 +187,7 @@ func TestAnnounce(t *testing.T) {
 	}
 }
 
+// A subscriber that does not read costs the publisher a queue, not its time.
 func TestSlowSubscriber(t *testing.T) {
 	o := quick()
 	o.Queue = 4

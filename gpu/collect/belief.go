@@ -23,10 +23,10 @@ import (
 // Of the two kinds the published messages are right: what a replay tells is not
 // believed beside a connection whose last message it does not have.
 type belief struct {
-	t      *Translator
-	gaps   *measure.Registry
-	memory memory
-	batch  kvevent.Batch
+	t        *Translator
+	registry *measure.Registry
+	memory   memory
+	batch    kvevent.Batch
 
 	begun  bool
 	next   uint64 // number of the message that is due
@@ -62,8 +62,8 @@ const (
 	remembered = 1 << 14
 )
 
-func newBelief(t *Translator, gaps *measure.Registry, m memory) *belief {
-	return &belief{t: t, gaps: gaps, memory: m, group: anyGroup, recent: make([]seen, remembered)}
+func newBelief(t *Translator, registry *measure.Registry, m memory) *belief {
+	return &belief{t: t, registry: registry, memory: m, group: anyGroup, recent: make([]seen, remembered)}
 }
 
 // meet turns to a connection that has come up. Its process may be another: the
@@ -92,7 +92,7 @@ func (b *belief) hear(ctx context.Context, in zmtp.Inbound) bool {
 		missing := b.live && m.Seq > b.next
 		b.replay(ctx)
 		if missing && b.live && b.fits() { // and nothing was forgotten over it
-			b.gaps.Counter(measure.FeedGaps, "replayed").Inc()
+			b.registry.Counter(measure.FeedGaps, "replayed").Inc()
 		}
 	}
 	fits := b.fits() || !b.begun && m.Seq == 0
@@ -208,7 +208,7 @@ func (b *belief) forget() {
 	b.t.Apply(Event{Kind: Cleared})
 	clear(b.recent)
 	b.begun, b.next, b.whole, b.live, b.group = false, 0, false, false, anyGroup
-	b.gaps.Counter(measure.FeedGaps, "cleared").Inc()
+	b.registry.Counter(measure.FeedGaps, "cleared").Inc()
 }
 
 // event is what an engine's event means; ok is false for one that concerns

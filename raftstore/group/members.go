@@ -23,7 +23,8 @@ var (
 	ErrNoSuchMember = errors.New("no such member")
 )
 
-// Server is a node by its stable name and where to reach it.
+// Server is a node by its stable name and where to reach it. raftstore writes
+// it to disk: the JSON names are those of its files.
 type Server struct {
 	ID   string `json:"id"`
 	Addr string `json:"addr"` // of its peer port

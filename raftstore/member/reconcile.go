@@ -98,16 +98,16 @@ func missing(want, have []Member) (Step, bool) {
 	return Step{}, false
 }
 
-func find(servers []Member, id string) (Member, bool) {
-	i := slices.IndexFunc(servers, func(s Member) bool { return s.ID == id })
+func find(members []Member, id string) (Member, bool) {
+	i := slices.IndexFunc(members, func(s Member) bool { return s.ID == id })
 	if i < 0 {
 		return Member{}, false
 	}
-	return servers[i], true
+	return members[i], true
 }
 
-func voters(servers []Member) (n int) {
-	for _, s := range servers {
+func voters(members []Member) (n int) {
+	for _, s := range members {
 		if s.Voter {
 			n++
 		}
@@ -115,8 +115,8 @@ func voters(servers []Member) (n int) {
 	return n
 }
 
-func sorted(servers []Member) []Member {
-	return slices.SortedFunc(slices.Values(servers), func(a, b Member) int { return strings.Compare(a.ID, b.ID) })
+func sorted(members []Member) []Member {
+	return slices.SortedFunc(slices.Values(members), func(a, b Member) int { return strings.Compare(a.ID, b.ID) })
 }
 
 // String is the action's name in logs.

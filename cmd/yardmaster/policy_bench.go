@@ -145,7 +145,7 @@ func (b *policyBench) part(ctx context.Context, client *adminClient, part *admin
 	if err != nil {
 		return nil, err
 	}
-	module, err := io.ReadAll(io.LimitReader(resp.Body, admin.MaxModule+1))
+	module, err := io.ReadAll(io.LimitReader(resp.Body, rollout.MaxModule+1))
 	if err := errors.Join(err, resp.Body.Close()); err != nil {
 		return nil, err
 	}

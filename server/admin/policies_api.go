@@ -15,8 +15,6 @@ import (
 )
 
 const (
-	// MaxModule bounds an uploaded policy, in bytes.
-	MaxModule = rollout.MaxModule
 	// Signature is the header with an upload's detached signature, in base64.
 	Signature = "X-Yardmaster-Signature"
 	// pushTime bounds an upload: its checks take ten seconds at most, and then a
@@ -45,9 +43,9 @@ func (a *policiesAPI) list(w http.ResponseWriter, _ *http.Request) {
 
 func (a *policiesAPI) push(w http.ResponseWriter, r *http.Request) {
 	extend(w, pushTime+time.Second)
-	module, err := io.ReadAll(upload(w, r, MaxModule))
+	module, err := io.ReadAll(upload(w, r, rollout.MaxModule))
 	if tooLarge(err) {
-		fail(w, http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("a policy has at most %d MiB", MaxModule>>20))
+		fail(w, http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("a policy has at most %d MiB", rollout.MaxModule>>20))
 		return
 	}
 	var signature []byte

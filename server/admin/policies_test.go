@@ -163,7 +163,7 @@ func TestPoliciesOfAnotherNode(t *testing.T) {
 
 func TestPoliciesAreRefusedWhole(t *testing.T) {
 	f := &fakePolicies{table: &rollout.Table{}}
-	if code, text := policy(t, f, "POST", "/admin/policies", strings.Repeat("x", MaxModule+1)); code != 413 || !strings.Contains(text, "4 MiB") {
+	if code, text := policy(t, f, "POST", "/admin/policies", strings.Repeat("x", rollout.MaxModule+1)); code != 413 || !strings.Contains(text, "4 MiB") {
 		t.Errorf("%d %s", code, text)
 	}
 	if code, text := policy(t, nil, "GET", "/admin/policies", ""); code != 404 || !strings.Contains(text, "no_policies") {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Named is the policy of that name among all, of which there is one at least. The
+// Named is the policy of that name among all, of which there are two at least. The
 // error of another name lists all; use says what for: "routing".
 func Named[P interface{ Name() string }](use, name string, all []P) (P, error) {
 	names := make([]string, len(all))

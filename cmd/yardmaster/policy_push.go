@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/yardmaster/yardmaster/core/rollout"
 	"github.com/yardmaster/yardmaster/policies/builtin"
 	"github.com/yardmaster/yardmaster/policies/vet"
 	"github.com/yardmaster/yardmaster/server/admin"
@@ -79,8 +80,8 @@ func moduleAt(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(module) > vet.MostBytes {
-		return nil, usage(fmt.Errorf("%s has more than the %d MiB that a policy may have", path, vet.MostBytes>>20))
+	if len(module) > rollout.MaxModule {
+		return nil, usage(fmt.Errorf("%s has more than the %d MiB that a policy may have", path, rollout.MaxModule>>20))
 	}
 	return module, nil
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/yardmaster/yardmaster/core/rollout"
 	"github.com/yardmaster/yardmaster/policies/host"
 )
 
@@ -95,12 +96,12 @@ func readJob(r io.Reader) (j job, wasm []byte, err error) {
 	if err := json.Unmarshal(text, &j); err != nil {
 		return j, nil, fmt.Errorf("vet: %w", err)
 	}
-	wasm, err = io.ReadAll(io.LimitReader(r, MostBytes+1))
+	wasm, err = io.ReadAll(io.LimitReader(r, rollout.MaxModule+1))
 	switch {
 	case err != nil:
 		return j, nil, fmt.Errorf("vet: %w", err)
-	case len(wasm) > MostBytes:
-		return j, nil, fmt.Errorf("vet: the module has more than %d bytes", MostBytes)
+	case len(wasm) > rollout.MaxModule:
+		return j, nil, fmt.Errorf("vet: the module has more than %d bytes", rollout.MaxModule)
 	case j.Timeout <= 0 || j.Mode != modeVet && j.Mode != modeCompile:
 		return j, nil, fmt.Errorf("vet: unknown mode %q or no time to work", j.Mode)
 	}

@@ -15,9 +15,6 @@ import (
 	"github.com/yardmaster/yardmaster/policies/module"
 )
 
-// MostBytes is the most bytes that an upload may have.
-const MostBytes = rollout.MaxModule
-
 // Config says what a pipeline accepts and where it tries it. The zero value accepts
 // nothing: it trusts no key.
 type Config struct {
@@ -134,10 +131,10 @@ func (p *Pipeline) read(r *Report, wasm, signature []byte) (*host.Metered, error
 	if len(wasm) == 0 {
 		return nil, r.refused(StepSize, began, errors.New("the upload is empty"))
 	}
-	if len(wasm) > MostBytes {
-		return nil, r.refused(StepSize, began, fmt.Errorf("the upload has %d bytes; at most %d are allowed: strip it, or build it with optimisation for size", len(wasm), MostBytes))
+	if len(wasm) > rollout.MaxModule {
+		return nil, r.refused(StepSize, began, fmt.Errorf("the upload has %d bytes; at most %d are allowed: strip it, or build it with optimisation for size", len(wasm), rollout.MaxModule))
 	}
-	r.passed(StepSize, began, "%d bytes of %d", len(wasm), MostBytes)
+	r.passed(StepSize, began, "%d bytes of %d", len(wasm), rollout.MaxModule)
 
 	began = time.Now()
 	digest := sha256.Sum256(wasm)

@@ -84,7 +84,7 @@ func (x *exchange) generate(chat bool) error {
 // refuse checks that the request means this incarnation.
 func (x *exchange) refuse() error {
 	h := x.r.Header.Get(engine.HeaderEpoch)
-	if h == "" || !x.engine().named.Load() {
+	if h == "" || h == "0" || !x.engine().named.Load() {
 		return nil
 	}
 	if meant, err := strconv.ParseUint(h, 10, 64); err == nil && x.engine().own.Is(x.ctx, fleet.Epoch(meant)) {

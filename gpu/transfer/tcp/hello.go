@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -96,8 +97,7 @@ func (e *Endpoint) welcome(st *stream) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	self, _ := e.node.Self()
-	meant := theirs.Receiver == self && e.node.Is(e.ctx, theirs.Addressee)
+	meant := e.meant(theirs)
 	ours := e.hello() // after the wait: the epoch may be new
 	ours.Stream, ours.Session = theirs.Stream, theirs.Session
 	ours.Addressee, ours.Receiver = theirs.Self.Epoch, theirs.Self.ID
@@ -120,6 +120,15 @@ func (e *Endpoint) welcome(st *stream) (*session, error) {
 		s.lose(err)
 	}
 	return s, err
+}
+
+// meant reports whether the hello is for this worker and epoch. For the news of a
+// later epoch it waits, and answers while the dialler still listens.
+func (e *Endpoint) meant(h *hello) bool {
+	ctx, stop := context.WithTimeout(e.ctx, e.opt.Stall/2)
+	defer stop()
+	self, _ := e.node.Self()
+	return h.Receiver == self && e.node.Is(ctx, h.Addressee)
 }
 
 // join finds or makes the session that an accepted connection belongs to. It is

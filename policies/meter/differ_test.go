@@ -57,7 +57,7 @@ func (e engine) run(t testing.TB, wasm []byte, budget int64) trace {
 	defer func() { _ = compiled.Close(ctx) }()
 	in, err := e.r.InstantiateModule(ctx, compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions())
 	if err != nil {
-		return trace{Trap: cause(err)}
+		return trace{Trap: cause(err), Left: budget} // nothing ran
 	}
 	defer func() { _ = in.Close(ctx) }()
 	left, metered := in.ExportedGlobal(meter.Export).(api.MutableGlobal)

@@ -2,6 +2,7 @@ package planners
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/yardmaster/yardmaster/raftstore/identity"
@@ -95,14 +97,16 @@ func (c *Cluster) Start(ctx context.Context) error {
 	return c.Ready(ctx)
 }
 
-// Ready waits until each node is.
+// Ready waits until each node is. The error names all that are not: most wait for
+// one that has ended.
 func (c *Cluster) Ready(ctx context.Context) error {
-	for _, n := range c.Nodes {
-		if err := n.Ready(ctx); err != nil {
-			return err
-		}
+	faults := make([]error, len(c.Nodes))
+	var all sync.WaitGroup
+	for i, n := range c.Nodes {
+		all.Go(func() { faults[i] = n.Ready(ctx) })
 	}
-	return nil
+	all.Wait()
+	return errors.Join(faults...)
 }
 
 // Stop kills all nodes.
@@ -126,7 +130,11 @@ func (c *Cluster) Find(id string) (*Node, error) {
 // which would take those of a node that is down.
 const firstPort, lastPort = 12000, 30000
 
-// FreePorts finds n ports of the loopback address that nobody listens on now.
+// given are the ports that were given out: whose they are may be down for a while.
+var given sync.Map
+
+// FreePorts finds n ports of the loopback address that nobody listens on now. It
+// gives out none twice.
 func FreePorts(n int) ([]int, error) {
 	var held []net.Listener
 	defer func() {
@@ -144,7 +152,10 @@ func FreePorts(n int) ([]int, error) {
 		if err != nil {
 			continue
 		}
-		held, ports = append(held, ln), append(ports, port)
+		held = append(held, ln)
+		if _, taken := given.LoadOrStore(port, true); !taken {
+			ports = append(ports, port)
+		}
 	}
 	if len(ports) < n {
 		return nil, fmt.Errorf("%d free ports: %w", n, syscall.EADDRINUSE)

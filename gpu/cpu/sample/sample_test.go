@@ -1,8 +1,8 @@
 package sample
 
 import (
-	"fmt"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"

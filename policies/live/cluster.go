@@ -13,6 +13,8 @@ import (
 type Cluster interface {
 	// Rollout is the present table, never nil.
 	Rollout() *rollout.Table
+	// Ready is nil once the table has in it what was bound when the node started.
+	Ready() error
 	// Changed is closed at the next change of the table. Who takes it before Rollout
 	// misses none.
 	Changed() <-chan struct{}
@@ -83,6 +85,7 @@ func Alone(files []File) (Cluster, error) {
 var errAlone = errors.New("live: a node without planners has no replicated state")
 
 func (a *alone) Rollout() *rollout.Table  { return a.table }
+func (a *alone) Ready() error             { return nil }
 func (a *alone) Changed() <-chan struct{} { return a.never }
 func (a *alone) Leading() bool            { return false }
 

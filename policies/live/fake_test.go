@@ -38,6 +38,7 @@ type cluster struct {
 	leading     bool
 	quarantines []string
 	refuse      error // of Quarantine
+	unready     error // of Ready
 	writes      int
 	history     map[uint64]string // index → what was active then
 }
@@ -50,6 +51,12 @@ func (c *cluster) Rollout() *rollout.Table {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.table
+}
+
+func (c *cluster) Ready() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.unready
 }
 
 func (c *cluster) Changed() <-chan struct{} {

@@ -21,8 +21,8 @@ type Config struct {
 	Instances int
 	// ShadowShare is the share of time that shadows may take; default 0.05.
 	ShadowShare float64
-	// Grace is how long a node that has just started is not ready while what is bound
-	// is prepared; default 10 s. After that it serves by what is configured.
+	// Grace is how long a node that has just come to know what is bound is not ready
+	// while that is prepared; default 10 s. After that it serves by what is configured.
 	Grace time.Duration
 	// Cache is the directory for compiled code, see [host.Options].
 	Cache string
@@ -99,8 +99,8 @@ type Node struct {
 
 	status    atomic.Pointer[Status]
 	published atomic.Pointer[chan struct{}] // closed at the next status
-	started   time.Time
-	settled   atomic.Bool // everything bound has been ready once
+	recovered atomic.Int64                  // when the table was first known to be whole, unix nanoseconds; 0 before
+	settled   atomic.Bool                   // everything bound has been ready once
 	alerts    chan struct{}
 	end       context.CancelFunc
 	tasks     sync.WaitGroup
@@ -118,7 +118,7 @@ func Start(ctx context.Context, c Config, deps Deps) (*Node, error) {
 	n := &Node{
 		cfg: c, deps: deps, budget: budget{share: c.ShadowShare}, locals: locals{by: map[string]*local{}},
 		writer: newWriter(deps.Cluster, deps.Registry), prepared: deps.Registry.Histogram(measure.PolicyPrepare), swapped: deps.Registry.Histogram(measure.PolicySwap),
-		families: map[string]bool{}, started: deps.Clock.Now(), alerts: make(chan struct{}, 1),
+		families: map[string]bool{}, alerts: make(chan struct{}, 1),
 		follower: newFollower(),
 	}
 	n.watcher = newWatcher(deps.Registry)

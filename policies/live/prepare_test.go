@@ -84,6 +84,38 @@ func TestReadiness(t *testing.T) {
 	eventually(t, "it serves by what is configured", func() bool { return impatient.node.Ready() == nil && impatient.node.News() != "" })
 }
 
+// A node that has not caught up with the cluster does not take nothing for all that
+// is bound.
+func TestReadinessWaitsForTheTable(t *testing.T) {
+	c := newCluster()
+	behind := errors.New("catching up")
+	c.unready = behind
+	release := make(chan struct{})
+	r := newRigWith(t, c, live.Config{Grace: time.Hour}, func(ctx context.Context, _ []byte) error {
+		select {
+		case <-release:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	if err := r.node.Ready(); !errors.Is(err, behind) {
+		t.Errorf("it knows of nothing that is bound and is ready: %v", err)
+	}
+	c.promote(t, only("mine", c.put(t, "mine", "1", rollout.Router, wasmRouter("mine", "1", each(first)))))
+	c.mu.Lock()
+	c.unready = nil
+	c.mu.Unlock()
+	for range 50 { // from before it has followed
+		if r.node.Ready() == nil {
+			t.Fatal("ready before what is bound")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	close(release)
+	eventually(t, "it is ready", func() bool { return r.node.Ready() == nil })
+}
+
 // A version is compiled when it is uploaded, before anybody binds it.
 func TestUploadsArePreparedAtOnce(t *testing.T) {
 	c := newCluster()

@@ -80,9 +80,6 @@ func (n *Node) publish() {
 	r.Gauge(measure.PolicyUnready, "bindings").Set(float64(behind))
 	r.Gauge(measure.PolicyInstances, "live").Set(float64(live))
 	r.Gauge(measure.PolicyInstances, "lost").Set(float64(lost))
-	if behind == 0 {
-		n.settled.Store(true)
-	}
 	n.status.Store(s)
 	n.renew()
 }
@@ -117,12 +114,28 @@ func (n *Node) renew() {
 var errUnsettled = errors.New("policies are being prepared")
 
 // Ready is why the node should not get traffic yet: it has just started, and what is
-// bound is being prepared. A node that has once been ready goes on with what it has.
+// bound is not known or is being prepared. A node that has once been ready goes on
+// with what it has.
 func (n *Node) Ready() error {
-	if n.settled.Load() || n.deps.Clock.Now().Sub(n.started) > n.cfg.Grace {
+	if n.settled.Load() {
 		return nil
 	}
-	if news := n.News(); news != "" {
+	if err := n.deps.Cluster.Ready(); err != nil {
+		return fmt.Errorf("%w: %w", errUnsettled, err)
+	}
+	n.recovered.CompareAndSwap(0, n.deps.Clock.Now().UnixNano())
+	wanted := n.deps.Cluster.Rollout().Index()
+	news := n.News()
+	switch followed := n.Status().Index >= wanted; {
+	case followed && news == "":
+		n.settled.Store(true)
+		return nil
+	case n.deps.Clock.Now().UnixNano()-n.recovered.Load() > n.cfg.Grace.Nanoseconds():
+		return nil
+	case !followed:
+		n.alert()
+	}
+	if news != "" {
 		return fmt.Errorf("%w: %s", errUnsettled, news)
 	}
 	return errUnsettled
@@ -150,7 +163,7 @@ func (n *Node) Await(ctx context.Context, index uint64) error {
 	for {
 		next := *n.published.Load()
 		s := n.Status()
-		if s.Index >= index && n.News() == "" && n.settled.Load() {
+		if s.Index >= index && n.News() == "" && n.Ready() == nil {
 			return nil
 		}
 		select {

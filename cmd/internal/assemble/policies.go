@@ -110,6 +110,9 @@ type bound struct{ view, live func() *raftstore.Store }
 // Rollout implements live.Cluster.
 func (b bound) Rollout() *rollout.Table { return b.view().State().Rollout() }
 
+// Ready implements live.Cluster.
+func (b bound) Ready() error { return b.view().Ready() }
+
 // Changed implements live.Cluster. Where another store takes over, the node looks by
 // itself within a second.
 func (b bound) Changed() <-chan struct{} { return b.view().Changed() }

@@ -53,6 +53,18 @@ func TestWhatCannotBePrepared(t *testing.T) {
 	}
 }
 
+// heldUntil compiles nothing before release is closed.
+func heldUntil(release <-chan struct{}) func(context.Context, []byte) error {
+	return func(ctx context.Context, _ []byte) error {
+		select {
+		case <-release:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // A node that starts is not ready while what is bound is prepared, but not for ever.
 func TestReadiness(t *testing.T) {
 	c := newCluster()
@@ -60,14 +72,7 @@ func TestReadiness(t *testing.T) {
 	d := c.put(t, "mine", "1", rollout.Router, wasm)
 	c.promote(t, only("mine", d))
 	release := make(chan struct{})
-	r := newRigWith(t, c, live.Config{Grace: time.Hour}, func(ctx context.Context, _ []byte) error {
-		select {
-		case <-release:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	})
+	r := newRigWith(t, c, live.Config{Grace: time.Hour}, heldUntil(release))
 	eventually(t, "it says why", func() bool {
 		err := r.node.Ready()
 		return err != nil && strings.Contains(err.Error(), "mine@1: being prepared")
@@ -91,14 +96,7 @@ func TestReadinessWaitsForTheTable(t *testing.T) {
 	behind := errors.New("catching up")
 	c.unready = behind
 	release := make(chan struct{})
-	r := newRigWith(t, c, live.Config{Grace: time.Hour}, func(ctx context.Context, _ []byte) error {
-		select {
-		case <-release:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	})
+	r := newRigWith(t, c, live.Config{Grace: time.Hour}, heldUntil(release))
 	if err := r.node.Ready(); !errors.Is(err, behind) {
 		t.Errorf("it knows of nothing that is bound and is ready: %v", err)
 	}

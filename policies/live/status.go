@@ -125,8 +125,9 @@ func (n *Node) Ready() error {
 	}
 	n.recovered.CompareAndSwap(0, n.deps.Clock.Now().UnixNano())
 	wanted := n.deps.Cluster.Rollout().Index()
-	news := n.News()
-	switch followed := n.Status().Index >= wanted; {
+	s := n.Status() // one, or its index and its news may be of two
+	news := s.news()
+	switch followed := s.Index >= wanted; {
 	case followed && news == "":
 		n.settled.Store(true)
 		return nil
@@ -142,9 +143,11 @@ func (n *Node) Ready() error {
 }
 
 // News is what this node does not follow, and why; empty when it follows everything.
-func (n *Node) News() string {
+func (n *Node) News() string { return n.Status().news() }
+
+func (s *Status) news() string {
 	var out []string
-	for _, b := range n.Status().Bindings {
+	for _, b := range s.Bindings {
 		if b.Why == "" {
 			continue
 		}
@@ -163,13 +166,13 @@ func (n *Node) Await(ctx context.Context, index uint64) error {
 	for {
 		next := *n.published.Load()
 		s := n.Status()
-		if s.Index >= index && n.News() == "" && n.Ready() == nil {
+		if s.Index >= index && s.news() == "" && n.Ready() == nil {
 			return nil
 		}
 		select {
 		case <-next:
 		case <-ctx.Done():
-			return fmt.Errorf("live: at index %d of %d: %s: %w", s.Index, index, n.News(), ctx.Err())
+			return fmt.Errorf("live: at index %d of %d: %s: %w", s.Index, index, s.news(), ctx.Err())
 		}
 	}
 }

@@ -15,13 +15,15 @@ import (
 
 func TestWords(t *testing.T) {
 	var s Source
-	a := New(&s, new([1]*int))
+	owner := new([1]*int)
+	a := New(&s, owner)
 	seen := map[*uint64]bool{}
 	for _, n := range []int{1, 1 << 15, 1 << 20, 1 << 21, region/8 + 1, region / 8} {
 		w := a.Words(n)
 		if len(w) != n || cap(w) < n || w[0] != 0 || w[n-1] != 0 {
 			t.Fatalf("%d words: %d", n, len(w))
 		}
+		runtime.GC() // which must free nothing of an owner who is still there
 		w[0], w[n-1] = 1, 1
 		if seen[&w[0]] {
 			t.Fatal("a piece was handed out twice")
@@ -35,6 +37,7 @@ func TestWords(t *testing.T) {
 	if w := a.Words(1); w[0] != 0 {
 		t.Error("an allocator that was freed hands out used memory")
 	}
+	runtime.KeepAlive(owner)
 	a.Free()
 	a.Free()
 }

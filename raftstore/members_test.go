@@ -85,6 +85,10 @@ func TestGatewayComesAndGoes(t *testing.T) {
 	if out := frame(g, prefix.FrameAttach, func(*prefix.Frame) {}); out != prefix.Applied {
 		t.Errorf("attach through a gateway: %v", out)
 	}
+	frame(g, prefix.FrameBegin, func(f *prefix.Frame) { f.Repair = 1 })
+	if out := frame(g, prefix.FrameEnd, func(f *prefix.Frame) { f.Repair = 1 }); out != prefix.Applied {
+		t.Errorf("a repair through a gateway: %v", out)
+	}
 	store := func(f *prefix.Frame) {
 		f.First, f.Last, f.Stores, f.Sum = 1, 1, []prefix.Hash{42}, prefix.Hash(42).Sum()
 	}

@@ -198,7 +198,7 @@ var (
 	// degraded while events are missing.
 	PrefixWorkers = Desc{Name: "yardmaster_prefix_workers", Type: GaugeType, Labels: []string{"state"}, Help: "Workers whose KV events are followed; degraded ones lack some."}
 	// PrefixFrames counts frames of KV events by outcome: applied, old, gap,
-	// mismatch, unattached, no_room.
+	// mismatch, unattached, no_room, inexact.
 	PrefixFrames = Desc{Name: "yardmaster_prefix_frames_total", Type: CounterType, Labels: []string{"outcome"}, Help: "Frames of KV events by what became of them."}
 )
 

@@ -100,11 +100,16 @@ const (
 	Unattached
 	// NoRoom means that as many workers are attached as the index has numbers for.
 	NoRoom
+	// Inexact means that the frame took effect, or had before, and that the worker is to
+	// be repaired all the same: the repair it began with, or that was asked for, has not
+	// ended. Frames of it may have been lost, so the worker must not take this for an
+	// acknowledgement of all before.
+	Inexact
 )
 
 // String is the outcome's name in metrics.
 func (o Outcome) String() string {
-	names := [...]string{Applied: "applied", Old: "old", Gap: "gap", Mismatch: "mismatch", Unattached: "unattached", NoRoom: "no_room"}
+	names := [...]string{Applied: "applied", Old: "old", Gap: "gap", Mismatch: "mismatch", Unattached: "unattached", NoRoom: "no_room", Inexact: "inexact"}
 	if int(o) >= len(names) || o == 0 {
 		return "unknown"
 	}
@@ -186,16 +191,25 @@ func (s *State) applyTo(a *attached, f *Frame) Outcome {
 		s.detach(a)
 		return Applied
 	case FrameDelta:
-		return s.delta(a, f)
+		return a.settled(s.delta(a, f))
 	case FrameBegin:
 		return s.begin(a, f)
 	case FramePart:
 		return s.part(a, f)
 	case FrameEnd:
-		return s.end(a, f)
+		return a.settled(s.end(a, f))
 	case FrameAttach, FrameSweep: // not of an attached worker
 	}
 	return Unattached
+}
+
+// settled is the outcome of a frame that is answered, given what is known of the
+// worker after it.
+func (a *attached) settled(out Outcome) Outcome {
+	if (out == Applied || out == Old) && !a.exact {
+		return Inexact
+	}
+	return out
 }
 
 func (s *State) find(id fleet.WorkerID) (int, bool) {

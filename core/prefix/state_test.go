@@ -268,6 +268,7 @@ func TestApplyByTheBook(t *testing.T) {
 		{attach("w", 4), Unattached, false, nil},
 		{attach("x", 6), Applied, false, nil},
 		{attach("y", 7), NoRoom, false, nil},
+		{end(1, 0, 0, 0), Inexact, false, nil}, // its beginning was lost
 		{begin(1), Applied, false, nil},
 		{end(1, 0, 0, 0), Applied, true, nil},
 		{delta(1, sumOf(h[:2]), h[:2], nil), Applied, true, h[:2]},
@@ -277,7 +278,8 @@ func TestApplyByTheBook(t *testing.T) {
 		{begin(2, h[1].Bucket()), Applied, false, h[2:3]},
 		{begin(2, h[2].Bucket()), Old, false, h[2:3]},
 		{part(2, 1, h[0]), Gap, false, h[2:3]},
-		{end(2, 1, 9, 0), Old, false, h[2:3]},
+		{end(2, 1, 9, 0), Inexact, false, h[2:3]},
+		{delta(3, 0, h[2:3], h[:1]), Inexact, false, h[2:3]},
 		{begin(3), Applied, false, h[2:3]},
 		{part(3, 0, h[1]), Applied, false, h[1:3]},
 		{part(3, 0, h[1]), Old, false, h[1:3]},

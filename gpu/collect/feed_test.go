@@ -149,6 +149,28 @@ func TestLostFramesAreRepairedWithinASecond(t *testing.T) {
 	})
 }
 
+// TestALostRepairIsNoticed: the repair with which a feed begins is lost, in part or
+// whole, and the changes behind it arrive. Their acknowledgement is not the repair's.
+func TestALostRepairIsNoticed(t *testing.T) {
+	for name, lost := range map[string]func(*prefix.Frame) bool{
+		"its beginning": func(f *prefix.Frame) bool { return f.Kind == prefix.FrameBegin },
+		"its end":       func(f *prefix.Frame) bool { return f.Kind == prefix.FrameEnd },
+		"all of it":     func(f *prefix.Frame) bool { return f.Kind == prefix.FrameBegin || f.Kind == prefix.FrameEnd },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, 1)
+				defer r.stop()
+				r.locked(func() { r.lose = lost })
+				time.Sleep(20 * time.Millisecond)
+				r.locked(func() { r.lose = nil })
+				r.engine.events <- []Event{root(1, 1)}
+				r.check(t, 2*linkTimeout)
+			})
+		})
+	}
+}
+
 // TestAPlannerThatRestartedKnowsAtOnce: a new planner is told everything.
 func TestAPlannerThatRestartedKnowsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

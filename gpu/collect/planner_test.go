@@ -195,7 +195,7 @@ func (l *pipe) apply(f *prefix.Frame) {
 	switch {
 	case out == prefix.Unattached:
 		l.end(errors.New("unattached"))
-	case out == prefix.Gap || out == prefix.Mismatch:
+	case out == prefix.Gap || out == prefix.Mismatch || out == prefix.Inexact:
 		if !l.asked {
 			l.position()
 		}

@@ -236,7 +236,7 @@ func (f *feed) frame(ctx context.Context, m *control.PrefixFrame) error {
 		return err
 	case out == prefix.Unattached:
 		return errNoEpoch
-	case out == prefix.Gap, out == prefix.Mismatch:
+	case out == prefix.Gap, out == prefix.Mismatch, out == prefix.Inexact:
 		if f.asked {
 			return nil
 		}

@@ -234,6 +234,19 @@ func reportedOf(column []float64, usual float64) reported {
 	return reported{column, usual}
 }
 
+// measuredRates are the candidates' rates, where unmeasured ones are usualRate if all
+// are.
+func (c *Columns) measuredRates() reported {
+	known := c.rates
+	if !known.surveyed {
+		known = ratesOf(c.Rate)
+	}
+	if known.mean == 0 {
+		known.mean = usualRate
+	}
+	return reported{c.Rate, known.mean}
+}
+
 // at is the number for candidate i. A column that was not filled is unknown.
 func (k reported) at(i int) float64 {
 	if i < len(k.column) && k.column[i] > 0 {

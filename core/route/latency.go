@@ -59,31 +59,47 @@ const tier = 1e9
 // above that where they are not; workers without affinity come after those with.
 func (p PredictedLatency) Score(q *Query, c *Columns, cost []float64) {
 	p = p.withDefaults()
-	rates, steps := reportedOf(c.Rate, usualRate), reportedOf(c.Step, 0)
+	rates, steps := c.measuredRates(), reportedOf(c.Step, 0)
 	n := max(float64(q.Prompt), 1)
+	affine := p.Affinity * n
 	warm, all := math.Inf(1), math.Inf(1)
+	queued := c.Queued[:len(cost)]
 	for i, h := range c.Hit[:len(cost)] {
-		cost[i] = max(c.Queued[i]+n-h, 0) / rates.at(i)
-		all = min(all, cost[i])
-		if h >= p.Affinity*n {
-			warm = min(warm, cost[i])
+		left := queued[i] + n - h
+		if left < 0 {
+			left = 0
+		}
+		ttft := left / rates.at(i)
+		cost[i] = ttft
+		if ttft < all {
+			all = ttft
+		}
+		if h >= affine && ttft < warm {
+			warm = ttft
 		}
 	}
 	sticky := warm-all <= p.MaxPenalty.Seconds()
-	for i, ttft := range cost {
-		cost[i] = p.weigh(ttft, steps.at(i))
-		if sticky && c.Hit[i] < p.Affinity*n {
+	t := targets{p.TTFT.Seconds(), p.TPOT.Seconds()}
+	for i, h := range c.Hit[:len(cost)] {
+		cost[i] = t.weigh(cost[i], steps.at(i))
+		if sticky && h < affine {
 			cost[i] += 2 * tier
 		}
 	}
 }
 
+// targets are the times wanted, in seconds.
+type targets struct{ ttft, tpot float64 }
+
 // weigh is the cost of a prediction, in seconds.
-func (p PredictedLatency) weigh(ttft, tpot float64) float64 {
-	first, each := ttft/p.TTFT.Seconds(), tpot/p.TPOT.Seconds()
+func (t targets) weigh(ttft, tpot float64) float64 {
+	first, each := ttft/t.ttft, tpot/t.tpot
 	used := .8*first + .2*each
-	if first <= 1 && each <= 1 {
+	switch {
+	case first <= 1 && each <= 1:
 		return 1 - used
+	case used < tier:
+		return tier + used
 	}
-	return tier + min(used, tier)
+	return 2 * tier
 }

@@ -1,6 +1,8 @@
 package route
 
-import "math"
+import (
+	"math"
+)
 
 // LLMD is the blend that llm-d ships, as a baseline: the highest
 //
@@ -31,24 +33,39 @@ func (p LLMD) Score(_ *Query, c *Columns, cost []float64) {
 	if p == (LLMD{}) {
 		p = LLMD{2, 1, 1}
 	}
-	least, most := math.Inf(1), math.Inf(-1)
-	short, long := math.Inf(1), math.Inf(-1)
-	for i, h := range c.Hit[:len(cost)] {
-		least, most = min(least, h), max(most, h)
-		waiting := c.waiting(i)
-		short, long = min(short, waiting), max(long, waiting)
+	waiting := cost
+	for i := range waiting {
+		waiting[i] = c.waiting(i)
+	}
+	hits, queued := spreadOf(c.Hit[:len(cost)]), spreadOf(waiting)
+	prefix, queue, missed := hits.per(p.Prefix), queued.per(p.Queue), 0.0
+	if prefix == 0 {
+		missed = p.Prefix
 	}
 	for i, h := range c.Hit[:len(cost)] {
-		missed := 1.0 // of the weight
-		if most > least {
-			missed = (most - h) / (most - least)
-		}
-		queued := 0.0
-		if long > short {
-			queued = (c.waiting(i) - short) / (long - short)
-		}
-		cost[i] = p.Prefix*missed + p.Queue*queued + p.KV*c.use(i)
+		cost[i] = missed + prefix*(hits.most-h) + queue*(waiting[i]-queued.least) + p.KV*c.use(i)
 	}
+}
+
+// spread is the least and the most of a column.
+type spread struct{ least, most float64 }
+
+func spreadOf(column []float64) spread {
+	s := spread{leastOf(column), math.Inf(-1)}
+	for _, v := range column {
+		if v > s.most {
+			s.most = v
+		}
+	}
+	return s
+}
+
+// per is what a weight makes of each unit between the two, 0 where they are equal.
+func (s spread) per(weight float64) float64 {
+	if s.most > s.least {
+		return weight / (s.most - s.least)
+	}
+	return 0
 }
 
 // waiting is the requests that wait at candidate i, or may.
@@ -65,5 +82,11 @@ func (c *Columns) use(i int) float64 {
 	if !(c.Capacity[i] > 0) || c.Active == nil {
 		return .5
 	}
-	return min(max(c.Active[i]/c.Capacity[i], 0), 1)
+	switch used := c.Active[i] / c.Capacity[i]; {
+	case used > 1:
+		return 1
+	case used > 0:
+		return used
+	}
+	return 0
 }

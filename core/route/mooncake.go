@@ -49,7 +49,7 @@ func (p Mooncake) Score(q *Query, c *Columns, costs []float64) {
 	if p.Link == (cost.Link{}) {
 		p.Link = usualLink()
 	}
-	n, rates, best := float64(q.Prompt), reportedOf(c.Rate, usualRate), longestByGroup(c)
+	n, rates, best := float64(q.Prompt), c.measuredRates(), longestByGroup(c)
 	for i := range costs {
 		h, rate := c.Hit[i], rates.at(i)
 		first := max(c.Queued[i]+n-h, 0) / rate

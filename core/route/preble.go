@@ -47,7 +47,7 @@ func (p Preble) Score(q *Query, c *Columns, cost []float64) {
 	if len(cost) == 0 {
 		return
 	}
-	rates, steps := reportedOf(c.Rate, usualRate), reportedOf(c.Step, 0)
+	rates, steps := c.measuredRates(), reportedOf(c.Step, 0)
 	n, b := float64(q.Prompt), blockTokens(q)
 	longest := 0.0
 	for i, h := range c.Hit[:len(cost)] {

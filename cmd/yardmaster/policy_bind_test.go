@@ -33,6 +33,27 @@ func TestAChangeThatIsNotReadyHere(t *testing.T) {
 	}
 }
 
+// A guard that stands still and fails closed is called that.
+func TestAGuardThatRefusesAll(t *testing.T) {
+	node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"versions":[],"bindings":[{"kind":"admission","model":"m","active":[{"policy":"guard@1","weight":1}],"refuses":"guard@1"}],` +
+			`"here":{"node":"p1","refusing":[{"kind":"admission","model":"m","policy":"guard@1"}]}}`))
+	}))
+	defer node.Close()
+	var out, warnings bytes.Buffer
+	root := (&app{in: strings.NewReader(""), out: &out, err: &warnings}).root()
+	root.SetArgs([]string{"policy", "list", "--admin", node.URL})
+	if err := root.ExecuteContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "guard@1 (refuses all)") {
+		t.Error(out.String())
+	}
+	if want := "p1 refuses every request for m: guard@1 fails closed"; !strings.Contains(warnings.String(), want) {
+		t.Errorf("%s; want %s", warnings.String(), want)
+	}
+}
+
 func TestWhatDecidesWhereNothingIsBound(t *testing.T) {
 	for want, b := range map[string]admin.PolicyBinding{
 		"sticky (configured)": {Kind: "router", Configured: "sticky"},

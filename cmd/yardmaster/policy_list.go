@@ -46,6 +46,9 @@ func (a *app) printPolicies(out *output, l *admin.PolicyList) error {
 	if l.Here.Behind != "" {
 		fmt.Fprintf(a.err, "yardmaster: warning: %s decides by what was bound before: %s\n", l.Here.Node, l.Here.Behind)
 	}
+	for i := range l.Here.Refusing {
+		a.warnOfRefusal(l.Here.Node, &l.Here.Refusing[i])
+	}
 	if out.String() == "table" && len(l.Bindings) > 0 {
 		var rows [][]string
 		for i := range l.Bindings {
@@ -74,6 +77,15 @@ func (a *app) printPolicies(out *output, l *admin.PolicyList) error {
 	return out.print(a.out, l, []string{"POLICY", "KIND", "DIGEST", "BYTES", "SIGNER", "UPLOADED", "BOUND", "HERE"}, rows)
 }
 
+// warnOfRefusal says that a node refuses everything, and what ends it.
+func (a *app) warnOfRefusal(node string, r *admin.PolicyRefusing) {
+	whose, model := "every request", ""
+	if r.Model != "" {
+		whose, model = "every request for "+r.Model, " --model "+r.Model
+	}
+	fmt.Fprintf(a.err, "yardmaster: warning: %s refuses %s: %s fails closed and is out of service or not ready; promote another one, or `yardmaster policy rollback --kind %s%s`\n", node, whose, r.Policy, r.Kind, model)
+}
+
 var bindingHeading = []string{"DECIDES", "MODEL", "ACTIVE", "CANARY", "SHADOW", "BEFORE", "PINNED", "INDEX"}
 
 func bindingRow(b *admin.PolicyBinding) []string {
@@ -90,7 +102,11 @@ func bindingRow(b *admin.PolicyBinding) []string {
 	if b.Pinned {
 		pinned = "yes"
 	}
-	return []string{b.Kind, model, decides(b, b.Active), canary, partNames(b.Shadow), before, pinned, strconv.FormatUint(b.Index, 10)}
+	active := decides(b, b.Active)
+	if b.Refuses != "" {
+		active += " (refuses all)"
+	}
+	return []string{b.Kind, model, active, canary, partNames(b.Shadow), before, pinned, strconv.FormatUint(b.Index, 10)}
 }
 
 // decides is what decides where a stage is active, which may be empty.

@@ -172,6 +172,12 @@ func refusing(s rollout.Stage) []piece {
 	return []piece{{part: part, native: native{admission: host.Closed{}}}}
 }
 
+// shut reports whether the piece is one of those that refuse everything.
+func (p *piece) shut() bool {
+	_, refuses := p.admission.(host.Closed)
+	return refuses
+}
+
 // absent stands for what is configured where a shadow leaves the answer to it: that has
 // decided already, and would count the request or the tick twice.
 type absent struct{ asked bool }

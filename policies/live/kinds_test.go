@@ -112,13 +112,16 @@ func TestClosedAdmissionStaysClosed(t *testing.T) {
 	if !refuses(policy) {
 		t.Error("it lets in what made it trip")
 	}
+	if b := r.node.Status().Bindings; len(b) != 1 || b[0].Refuses != "bad@1" || b[0].Why != "" {
+		t.Errorf("it does not say so: %+v", b)
+	}
 	late := newRig(t, c, live.Config{})
 	late.await(c.Rollout().Index())
 	if !refuses(late.node.Admission(admit.Open{})) {
 		t.Error("a node that starts then lets everything in")
 	}
 	r.await(c.change(t, rollout.Change{Kind: rollout.Admission, Verb: rollout.VerbRollback}))
-	if refuses(policy) {
+	if refuses(policy) || r.node.Status().Bindings[0].Refuses != "" {
 		t.Error("an operator's rollback did not help")
 	}
 }

@@ -38,6 +38,9 @@ type BindingStatus struct {
 	Serving                uint64
 	Active, Canary, Shadow string // what decides and what is tried; empty for none
 	Why                    string // why the node does not follow; empty where it does
+	// Refuses is the part of Active that stands still and fails closed: it refuses every
+	// request. Empty for none.
+	Refuses string
 }
 
 // Status is how far the node is.
@@ -92,6 +95,9 @@ func (n *Node) bindingStatus(at place, w *bound) BindingStatus {
 			if pieces := now.stages()[i]; len(pieces) > 0 {
 				*to = stageName(pieces)
 			}
+		}
+		if i := slices.IndexFunc(now.active, func(p piece) bool { return p.shut() }); i >= 0 {
+			b.Refuses = now.active[i].name()
 		}
 	}
 	if _, err := n.equip(at, &w.resolved); err != nil {

@@ -56,6 +56,16 @@ type PoliciesHere struct {
 	Configured map[string]string `json:"configured,omitempty"`
 	// Late are the bindings that this node does not follow yet.
 	Late []PolicyLate `json:"late,omitempty"`
+	// Refusing are the bindings by which this node refuses every request.
+	Refusing []PolicyRefusing `json:"refusing,omitempty"`
+}
+
+// PolicyRefusing is a binding whose policy is out of service, or not there yet, and
+// fails closed.
+type PolicyRefusing struct {
+	Kind   string `json:"kind"`
+	Model  string `json:"model,omitempty"` // empty: all models
+	Policy string `json:"policy"`
 }
 
 // PolicyLate is a binding that a node does not follow.
@@ -106,6 +116,9 @@ type PolicyBinding struct {
 	Configured string `json:"configured,omitempty"`
 	// Late is why the node that was asked does not follow yet.
 	Late string `json:"late,omitempty"`
+	// Refuses is the policy for which the node that was asked refuses every request: see
+	// [PolicyRefusing].
+	Refuses string `json:"refuses,omitempty"`
 }
 
 // PolicyPart is one policy of those that decide together.

@@ -140,5 +140,10 @@ func (h PoliciesHere) of(b PolicyBinding) PolicyBinding {
 			b.Late = late.Why
 		}
 	}
+	for _, r := range h.Refusing {
+		if r.Kind == b.Kind && r.Model == b.Model {
+			b.Refuses = r.Policy
+		}
+	}
 	return b
 }

@@ -208,6 +208,9 @@ func (o policyOperator) Here() admin.PoliciesHere {
 				Kind: string(b.Kind), Model: b.Model, Wanted: b.Wanted, Serving: b.Serving, Why: b.Why,
 			})
 		}
+		if b.Refuses != "" {
+			here.Refusing = append(here.Refusing, admin.PolicyRefusing{Kind: string(b.Kind), Model: b.Model, Policy: b.Refuses})
+		}
 	}
 	for _, v := range s.Versions {
 		why := v.Why

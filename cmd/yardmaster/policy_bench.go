@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/yardmaster/yardmaster/core/native"
 	"github.com/yardmaster/yardmaster/core/rollout"
 	"github.com/yardmaster/yardmaster/core/route"
 	"github.com/yardmaster/yardmaster/policies/abi"
@@ -49,16 +50,15 @@ func (b *policyBench) router(ctx context.Context, what string) (route.Policy, er
 		}
 		return p, nil
 	}
-	path, brackets := bracketed(what)
-	params, err := paramsIn(brackets)
+	part, err := native.ParsePart(what)
 	if err != nil {
-		return nil, usage(fmt.Errorf("%q: %w", what, err))
+		return nil, usage(err)
 	}
-	module, err := moduleAt(path)
+	module, err := moduleAt(part.Name)
 	if err != nil {
 		return nil, err
 	}
-	return b.wasm(ctx, what, module, params)
+	return b.wasm(ctx, what, module, part.Params)
 }
 
 // wasm makes a router of a module. Params are by name.
@@ -139,7 +139,7 @@ func valuesOf(m *abi.Manifest, params map[string]float64) []float64 {
 // part is one policy of what is bound.
 func (b *policyBench) part(ctx context.Context, client *adminClient, part *admin.PolicyPart) (route.Policy, error) {
 	if part.Digest == "" {
-		return route.PolicyNamed(part.Policy)
+		return route.PolicyWith(part.Policy, part.Params)
 	}
 	resp, err := client.stream(ctx, http.MethodGet, policyPath(part.Digest)+"/module", http.NoBody)
 	if err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/yardmaster/yardmaster/core/native"
 	"github.com/yardmaster/yardmaster/server/admin"
 )
 
@@ -65,8 +65,9 @@ func (a *app) warnOfModel(c *cobra.Command, client *adminClient, model string) {
 const stageHelp = `A POLICY is name@version, a name for its newest version, digits of a digest, or the
 name of a policy of the binary (native:NAME where an upload has the same). Several
 decide together: each one's scores are stretched to between 0 and 1 and added up by
-weight, as in "kv-cost=3 least-loaded=1". Parameters that an uploaded policy declares
-follow in brackets, as in "my-policy(hit_weight=2)".`
+weight, as in "kv-cost=3 least-loaded=1". Parameters follow in brackets, as in
+"my-policy(hit_weight=2)" or "sticky(hold=30)": those that the upload declares, or
+those of the policy of the binary.`
 
 // wants reads policies as they are typed: NAME[=WEIGHT][(PARAM=VALUE ...)].
 func wants(args []string) ([]admin.PolicyPartWant, error) {
@@ -74,62 +75,16 @@ func wants(args []string) ([]admin.PolicyPartWant, error) {
 	for _, arg := range args {
 		want, err := wanted(arg)
 		if err != nil {
-			return nil, usage(fmt.Errorf("%q: %w", arg, err))
+			return nil, usage(err)
 		}
 		out = append(out, want)
 	}
 	return out, nil
 }
 
-func wanted(arg string) (w admin.PolicyPartWant, err error) {
-	name, params := bracketed(arg)
-	if w.Params, err = paramsIn(params); err != nil {
-		return w, err
-	}
-	name, weight, weighed := strings.Cut(name, "=")
-	if w.Policy = name; name == "" {
-		return w, errors.New("a policy's name is missing")
-	}
-	if weighed {
-		if w.Weight, err = strconv.ParseFloat(weight, 64); err != nil || !(w.Weight > 0) {
-			return w, fmt.Errorf("the weight %q is not a number above 0", weight)
-		}
-	}
-	return w, nil
-}
-
-// bracketed cuts the parameters in brackets, which are kept, off a policy's name.
-func bracketed(what string) (name, brackets string) {
-	if at := strings.Index(what, "("); at >= 0 {
-		return what[:at], what[at:]
-	}
-	return what, ""
-}
-
-// paramsIn reads parameters in brackets: (PARAM=VALUE ...), or nothing.
-func paramsIn(brackets string) (params map[string]float64, err error) {
-	text, closed := strings.CutSuffix(strings.TrimPrefix(brackets, "("), ")")
-	if brackets != "" && !closed {
-		return nil, errors.New("a bracket is not closed")
-	}
-	for _, param := range strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == ',' }) {
-		key, text, _ := strings.Cut(param, "=")
-		value, err := strconv.ParseFloat(text, 64)
-		switch text {
-		case "true":
-			value, err = 1, nil
-		case "false":
-			value, err = 0, nil
-		}
-		if err != nil || key == "" {
-			return nil, fmt.Errorf("%q is not a parameter such as hit_weight=2", param)
-		}
-		if params == nil {
-			params = map[string]float64{}
-		}
-		params[key] = value
-	}
-	return params, nil
+func wanted(arg string) (admin.PolicyPartWant, error) {
+	p, err := native.ParsePart(arg)
+	return admin.PolicyPartWant{Policy: p.Name, Weight: p.Weight, Params: p.Params}, err
 }
 
 func (a *app) policyShadow() *cobra.Command {

@@ -264,7 +264,7 @@ func (c *comparison) MarshalJSON() ([]byte, error) {
 
 // isFile reports whether a policy is named by a module's file, or comes with the program.
 func isFile(what string) bool {
-	what, _ = bracketed(what)
+	what, _, _ = strings.Cut(what, "(")
 	if strings.HasPrefix(what, builtin.Prefix) || strings.HasSuffix(what, ".wasm") || strings.ContainsRune(what, os.PathSeparator) {
 		return true
 	}

@@ -14,12 +14,12 @@ func TestWanted(t *testing.T) {
 		want admin.PolicyPartWant
 		ok   bool
 	}{
-		{"sticky", admin.PolicyPartWant{Policy: "sticky"}, true},
-		{"native:sticky", admin.PolicyPartWant{Policy: "native:sticky"}, true},
+		{"sticky", admin.PolicyPartWant{Policy: "sticky", Weight: 1}, true},
+		{"native:sticky", admin.PolicyPartWant{Policy: "native:sticky", Weight: 1}, true},
 		{"least-loaded@1.0.0=2.5", admin.PolicyPartWant{Policy: "least-loaded@1.0.0", Weight: 2.5}, true},
 		{"kv-cost=3(scale=8 fast=true)", admin.PolicyPartWant{Policy: "kv-cost", Weight: 3, Params: map[string]float64{"scale": 8, "fast": 1}}, true},
-		{"kv-cost(scale=8,requests=0)", admin.PolicyPartWant{Policy: "kv-cost", Params: map[string]float64{"scale": 8, "requests": 0}}, true},
-		{"kv-cost()", admin.PolicyPartWant{Policy: "kv-cost"}, true},
+		{"kv-cost(scale=8,requests=0)", admin.PolicyPartWant{Policy: "kv-cost", Weight: 1, Params: map[string]float64{"scale": 8, "requests": 0}}, true},
+		{"kv-cost()", admin.PolicyPartWant{Policy: "kv-cost", Weight: 1}, true},
 		{"kv-cost(scale=8", admin.PolicyPartWant{}, false},
 		{"kv-cost(scale)", admin.PolicyPartWant{}, false},
 		{"kv-cost(=8)", admin.PolicyPartWant{}, false},

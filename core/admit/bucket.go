@@ -4,6 +4,8 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/yardmaster/yardmaster/core/native"
 )
 
 // TokenBucket gives each tenant a number of tokens per second, prompt and expected
@@ -45,6 +47,14 @@ func NewTokenBucket(perSecond, burst float64) *TokenBucket {
 
 // Name is "token-bucket".
 func (*TokenBucket) Name() string { return "token-bucket" }
+
+// Tune makes one with other parameters.
+func (*TokenBucket) Tune(s *native.Params) Policy {
+	var perSecond, burst float64
+	s.Number(&perSecond, native.Param{Name: "tokens_per_second", Default: usualRate, Least: .001, Most: 1e12, Help: "of each tenant, prompt and expected output together"})
+	s.Number(&burst, native.Param{Name: "burst", Default: usualBurst, Least: 1, Most: 1e12, Help: "tokens that a tenant may take at once"})
+	return NewTokenBucket(perSecond, burst)
+}
 
 // Admit takes the request's tokens, or says when they will be there.
 func (p *TokenBucket) Admit(a *Ask) Verdict {

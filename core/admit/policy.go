@@ -118,7 +118,18 @@ func Policies() []Policy {
 	return []Policy{Open{}, NewTokenBucket(0, 0), VTC{}, EarlyRejection{}, Probabilistic{}}
 }
 
-// PolicyNamed returns a new native policy.
-func PolicyNamed(name string) (Policy, error) {
-	return native.Named("admission", name, Policies())
+// PolicyNamed reads a native policy: a name, with parameters behind it where others
+// than their defaults are wanted, "token-bucket(burst=1e6)". It is a new one.
+func PolicyNamed(text string) (Policy, error) {
+	part, err := native.ParsePart(text)
+	if err != nil {
+		return nil, err
+	}
+	return PolicyWith(part.Name, part.Params)
+}
+
+// PolicyWith is a new native policy of that name, with parameters by name; those left
+// out have their defaults.
+func PolicyWith(name string, params map[string]float64) (Policy, error) {
+	return native.Named("admission", name, params, Policies())
 }

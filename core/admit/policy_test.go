@@ -2,8 +2,11 @@ package admit
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/yardmaster/yardmaster/core/native"
 )
 
 // ask is one of which nothing is known but what set says.
@@ -129,5 +132,46 @@ func TestParseClass(t *testing.T) {
 	}
 	if c, ok := ParseClass("urgent!"); ok || c != Standard {
 		t.Errorf("got %v, %v", c, ok)
+	}
+}
+
+// A parameter's stated default is what the policy does without it, and each
+// parameter does something.
+func TestTune(t *testing.T) {
+	// verdicts are what a policy says of a run of requests.
+	verdicts := func(p Policy) (out []Verdict) {
+		for n := range 200 {
+			out = append(out, p.Admit(ask(func(a *Ask) {
+				a.Now = a.Now.Add(time.Duration(n) * 10 * time.Millisecond)
+				a.Class, a.Seed, a.Prompt, a.Output = Class(n%3), uint64(n), 3000, 2000
+				a.Waiting, a.KVUsage, a.TenantService, a.LeastService = n%4, .24, float64(n)*500, 0
+			})))
+		}
+		return out
+	}
+	for _, p := range Policies() {
+		for _, param := range native.ParamsOf(p) {
+			with := func(v float64) []Verdict {
+				tuned, err := PolicyWith(p.Name(), map[string]float64{param.Name: v})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return verdicts(tuned)
+			}
+			fresh, err := PolicyNamed(p.Name())
+			if err != nil {
+				t.Fatal(err)
+			}
+			usual := verdicts(fresh)
+			if !slices.Equal(with(param.Default), usual) {
+				t.Errorf("%s: the default of %s is not %v", p.Name(), param.Name, param.Default)
+			}
+			if slices.Equal(with(param.Least), usual) && slices.Equal(with(param.Most), usual) {
+				t.Errorf("%s: %s does nothing", p.Name(), param.Name)
+			}
+		}
+	}
+	if p, err := PolicyNamed("token-bucket(burst=0)"); err == nil {
+		t.Errorf("%+v", p)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/yardmaster/yardmaster/core/native"
 )
 
 // VTC shares the fleet fairly among tenants by the service they got: while requests
@@ -17,6 +19,12 @@ type VTC struct {
 
 // Name is "vtc".
 func (VTC) Name() string { return "vtc" }
+
+// Tune sets the parameters.
+func (p VTC) Tune(s *native.Params) Policy {
+	s.Number(&p.Lead, native.Param{Name: "lead", Default: 100_000, Least: 1, Most: 1e12, Help: "tokens of service ahead that make a tenant the last"})
+	return p
+}
 
 // Admit orders the tenant's request in the queue.
 func (p VTC) Admit(a *Ask) Verdict {
@@ -75,6 +83,13 @@ type Probabilistic struct {
 
 // Name is "probabilistic".
 func (Probabilistic) Name() string { return "probabilistic" }
+
+// Tune sets the parameters.
+func (p Probabilistic) Tune(s *native.Params) Policy {
+	s.Number(&p.Power, native.Param{Name: "power", Default: 5, Least: .001, Most: 1000, Help: "how steeply shedding sets in"})
+	s.Number(&p.K, native.Param{Name: "k", Default: 300, Least: .001, Most: 1e12, Help: "share shed at a saturation of 1, before it is cut at all"})
+	return p
+}
 
 // Admit draws by the request's seed, so that a decision can be replayed.
 func (p Probabilistic) Admit(a *Ask) Verdict {

@@ -42,6 +42,18 @@ func NewPart(policy string, version Digest, weight float64, params ...Param) Par
 // Native reports whether the part is built into the binary.
 func (p *Part) Native() bool { return p.Version.IsZero() }
 
+// ParamsByName are the values that the part gives, nil for none.
+func (p *Part) ParamsByName() map[string]float64 {
+	if len(p.Params) == 0 {
+		return nil
+	}
+	out := make(map[string]float64, len(p.Params))
+	for _, param := range p.Params {
+		out[param.Name] = param.Value
+	}
+	return out
+}
+
 func (p *Part) equal(q *Part) bool {
 	return p.Policy == q.Policy && p.Version == q.Version && p.Weight == q.Weight && slices.Equal(p.Params, q.Params)
 }

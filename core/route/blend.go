@@ -1,7 +1,6 @@
 package route
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -17,36 +16,6 @@ type Weighted struct {
 // [0, 1] over the candidates first, where 0 is its best and 1 its worst. What
 // one of them finds ineligible is out; an infinite cost counts as its worst.
 type Blend struct{ Parts []Weighted }
-
-// maxParts bounds a blend.
-const maxParts = 16
-
-// parseBlend reads "name=weight,name=weight"; a weight left out is 1.
-func parseBlend(text string) (Policy, error) {
-	var b Blend
-	for part := range strings.SplitSeq(text, ",") {
-		name, weight, given := strings.Cut(strings.TrimSpace(part), "=")
-		if strings.ContainsAny(name, "=,") {
-			return nil, fmt.Errorf("routing policy %q: not of the form name=weight", part)
-		}
-		w := Weighted{Weight: 1}
-		var err error
-		if w.Policy, err = PolicyNamed(name); err != nil {
-			return nil, err
-		}
-		if given {
-			w.Weight, err = strconv.ParseFloat(weight, 64)
-		}
-		if err != nil || !(w.Weight > 0) || math.IsInf(w.Weight, 0) {
-			return nil, fmt.Errorf("routing policy %q: the weight is not a number above 0", part)
-		}
-		if len(b.Parts) == maxParts {
-			return nil, fmt.Errorf("more than %d routing policies", maxParts)
-		}
-		b.Parts = append(b.Parts, w)
-	}
-	return b, nil
-}
 
 // Name lists the parts with their weights, as [PolicyNamed] reads them.
 func (b Blend) Name() string {

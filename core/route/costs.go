@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/yardmaster/yardmaster/core/mix"
+	"github.com/yardmaster/yardmaster/core/native"
 )
 
 // KVCost weighs the work in front of the first token against the KV that the
@@ -19,6 +20,13 @@ type KVCost struct {
 
 // Name is "kv-cost".
 func (KVCost) Name() string { return "kv-cost" }
+
+// Tune sets the parameters.
+func (p KVCost) Tune(s *native.Params) Policy {
+	s.Number(&p.Scale, native.Param{Name: "scale", Default: 8, Least: .001, Most: 1e6, Help: "what a block to compute counts, in active blocks"})
+	s.Number(&p.Requests, native.Param{Name: "requests", Most: 1e6, Help: "what a request in flight counts, in blocks"})
+	return p
+}
 
 // Score is the formula of the type. Blocks that requests share count once: a hit
 // adds nothing to K.
@@ -71,6 +79,13 @@ type BoundedHash struct {
 
 // Name is "bounded-hash".
 func (BoundedHash) Name() string { return "bounded-hash" }
+
+// Tune sets the parameters.
+func (p BoundedHash) Tune(s *native.Params) Policy {
+	s.Number(&p.Factor, native.Param{Name: "factor", Default: 1.25, Least: 1, Most: 1e6, Help: "how far above the mean load a worker may be"})
+	s.Count(&p.Blocks, native.Param{Name: "blocks", Default: 16, Least: 1, Most: 1 << 20, Help: "leading blocks of the prompt that make the key"})
+	return p
+}
 
 // Score orders the candidates as the key's rendezvous does; those over the bound
 // come after all others. A prompt without a whole block goes anywhere.

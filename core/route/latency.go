@@ -3,6 +3,8 @@ package route
 import (
 	"math"
 	"time"
+
+	"github.com/yardmaster/yardmaster/core/native"
 )
 
 // PredictedLatency takes the worker that just meets the targets, so that the
@@ -35,6 +37,15 @@ func (PredictedLatency) Name() string { return "predicted-latency" }
 
 // Needs is what the policy reads of what is filled on demand.
 func (PredictedLatency) Needs() Needs { return NeedsStep }
+
+// Tune sets the parameters.
+func (p PredictedLatency) Tune(s *native.Params) Policy {
+	s.Seconds(&p.TTFT, native.Param{Name: "ttft_seconds", Default: 2, Least: .001, Most: 3600, Help: "wanted time to first token"})
+	s.Seconds(&p.TPOT, native.Param{Name: "tpot_seconds", Default: .1, Least: .0001, Most: 3600, Help: "wanted time per output token"})
+	s.Number(&p.Affinity, native.Param{Name: "affinity", Default: .8, Least: .001, Most: 1, Help: "share of the prompt that a worker must hold to come first"})
+	s.Seconds(&p.MaxPenalty, native.Param{Name: "max_penalty_seconds", Default: 5, Least: .001, Most: 3600, Help: "how much longer than the best of all those may take"})
+	return p
+}
 
 func (p PredictedLatency) withDefaults() PredictedLatency {
 	if p.TTFT == 0 {

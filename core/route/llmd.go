@@ -2,6 +2,8 @@ package route
 
 import (
 	"math"
+
+	"github.com/yardmaster/yardmaster/core/native"
 )
 
 // LLMD is the blend that llm-d ships, as a baseline: the highest
@@ -27,6 +29,14 @@ func (LLMD) Name() string { return "llm-d" }
 
 // Needs is what the policy reads of what is filled on demand.
 func (LLMD) Needs() Needs { return NeedsActive }
+
+// Tune sets the parameters.
+func (p LLMD) Tune(s *native.Params) Policy {
+	s.Number(&p.Prefix, native.Param{Name: "prefix", Default: 2, Least: .001, Most: 1e6, Help: "weight of the prefix held"})
+	s.Number(&p.Queue, native.Param{Name: "queue", Default: 1, Most: 1e6, Help: "weight of a short queue"})
+	s.Number(&p.KV, native.Param{Name: "kv", Default: 1, Most: 1e6, Help: "weight of free KV blocks"})
+	return p
+}
 
 // Score is the sum of the weights less the score.
 func (p LLMD) Score(_ *Query, c *Columns, cost []float64) {

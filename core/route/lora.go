@@ -1,6 +1,10 @@
 package route
 
-import "time"
+import (
+	"time"
+
+	"github.com/yardmaster/yardmaster/core/native"
+)
 
 // LoRA keeps requests for an adapter with the workers that have it loaded: it
 // divides the costs of another policy by
@@ -30,6 +34,12 @@ func (LoRA) Name() string { return "lora" }
 
 // Needs is what the policy reads of what is filled on demand.
 func (p LoRA) Needs() Needs { return NeedsAdapters | NeedsOf(p.of()) }
+
+// Tune sets the parameters.
+func (p LoRA) Tune(s *native.Params) Policy {
+	s.Seconds(&p.Memory, native.Param{Name: "memory_seconds", Default: 300, Least: .001, Most: 86400, Help: "how long an adapter that nobody asks for is taken to stay loaded"})
+	return p
+}
 
 func (p LoRA) of() Policy {
 	if p.Of == nil {

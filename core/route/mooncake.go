@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/yardmaster/yardmaster/core/cost"
+	"github.com/yardmaster/yardmaster/core/native"
 	"github.com/yardmaster/yardmaster/core/unit"
 )
 
@@ -40,6 +41,13 @@ func (Mooncake) Name() string { return "mooncake" }
 
 // Needs is what the policy reads of what is filled on demand.
 func (Mooncake) Needs() Needs { return NeedsTransfer }
+
+// Tune sets the parameters.
+func (p Mooncake) Tune(s *native.Params) Policy {
+	s.Number(&p.Threshold, native.Param{Name: "threshold", Default: 2, Least: 1, Most: 1e6, Help: "how many times longer than the own hit another's must be to be moved"})
+	s.Seconds(&p.SLO, native.Param{Name: "slo_seconds", Most: 3600, Help: "longest first token that a worker may be predicted to take; 0 is any"})
+	return p
+}
 
 // Score is the formula of the type.
 func (p Mooncake) Score(q *Query, c *Columns, costs []float64) {

@@ -2,7 +2,6 @@ package route
 
 import (
 	"math"
-	"strings"
 
 	"github.com/yardmaster/yardmaster/core/native"
 )
@@ -93,13 +92,32 @@ func Policies() []Policy {
 	}
 }
 
-// PolicyNamed returns a native policy by its name. Several, each with a weight,
-// make a [Blend]: "sticky=3,least-request=1".
-func PolicyNamed(name string) (Policy, error) {
-	if strings.ContainsAny(name, "=,") {
-		return parseBlend(name)
+// PolicyNamed reads a native policy: a name, with parameters behind it where others
+// than their defaults are wanted, "sticky(hold=30)". Several, each with a weight, make
+// a [Blend]: "sticky=3,least-request=1".
+func PolicyNamed(text string) (Policy, error) {
+	parts, err := native.ParseParts(text)
+	if err != nil {
+		return nil, err
 	}
-	return native.Named("routing", name, Policies())
+	var b Blend
+	for _, part := range parts {
+		p, err := PolicyWith(part.Name, part.Params)
+		if err != nil {
+			return nil, err
+		}
+		b.Parts = append(b.Parts, Weighted{p, part.Weight})
+	}
+	if len(b.Parts) == 1 {
+		return b.Parts[0].Policy, nil
+	}
+	return b, nil
+}
+
+// PolicyWith is the native policy of that name, with parameters by name; those left
+// out have their defaults.
+func PolicyWith(name string, params map[string]float64) (Policy, error) {
+	return native.Named("routing", name, params, Policies())
 }
 
 // RoundRobin takes the candidates in turn.

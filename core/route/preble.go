@@ -1,5 +1,7 @@
 package route
 
+import "github.com/yardmaster/yardmaster/core/native"
+
 // Preble exploits a prefix where more of the prompt is cached than is left to
 // compute, and explores otherwise. Exploiting, the cheapest of those that hold
 // the longest hit is taken; exploring, the cheapest of all. A worker costs, in
@@ -34,6 +36,13 @@ func (Preble) Name() string { return "preble" }
 
 // Needs is what the policy reads of what is filled on demand.
 func (Preble) Needs() Needs { return NeedsStep | NeedsWindow }
+
+// Tune sets the parameters.
+func (p Preble) Tune(s *native.Params) Policy {
+	s.Number(&p.Output, native.Param{Name: "output", Default: 128, Least: .001, Most: 1e6, Help: "tokens that a request in flight is taken to generate"})
+	s.Number(&p.Rebalance, native.Param{Name: "rebalance", Default: 1.5, Least: 1, Most: 1e6, Help: "how many times the lowest cost a holder may cost"})
+	return p
+}
 
 // Score is the formula of the type; those that hold less come after all holders
 // that are exploited.

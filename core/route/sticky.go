@@ -2,6 +2,8 @@ package route
 
 import (
 	"time"
+
+	"github.com/yardmaster/yardmaster/core/native"
 )
 
 // Sticky keeps a prompt with the worker that holds most of it until that worker
@@ -58,6 +60,16 @@ func (p Sticky) withDefaults() Sticky {
 	if p.MaxWait == 0 {
 		p.MaxWait = 18 * time.Second
 	}
+	return p
+}
+
+// Tune sets the parameters.
+func (p Sticky) Tune(s *native.Params) Policy {
+	s.Number(&p.Hold, native.Param{Name: "hold", Default: 20, Least: .001, Most: 1e6, Help: "queueing, in tokens, that a token held is worth"})
+	s.Number(&p.Crowd, native.Param{Name: "crowd", Default: 5, Least: .001, Most: 1e6, Help: "requests more than the idlest worker's that are too many for one prefix"})
+	s.Number(&p.RequestTokens, native.Param{Name: "request_tokens", Default: 128, Least: .001, Most: 1e6, Help: "what a request in flight counts as, in prompt tokens"})
+	s.Number(&p.Balance, native.Param{Name: "balance", Default: 2048, Least: .001, Most: 1e9, Help: "most tokens that the mean share of recent work counts as"})
+	s.Seconds(&p.MaxWait, native.Param{Name: "max_wait_seconds", Default: 18, Least: .001, Most: 3600, Help: "queueing that affinity is worth at most"})
 	return p
 }
 

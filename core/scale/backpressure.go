@@ -3,6 +3,8 @@ package scale
 import (
 	"fmt"
 	"math"
+
+	"github.com/yardmaster/yardmaster/core/native"
 )
 
 // Backpressure follows how far a pool is from what is wanted of it. Its pressure is
@@ -24,6 +26,15 @@ type Backpressure struct {
 
 // Name is "backpressure".
 func (*Backpressure) Name() string { return "backpressure" }
+
+// Tune makes one with other parameters.
+func (*Backpressure) Tune(s *native.Params) Policy {
+	var p Backpressure
+	s.Number(&p.Band, native.Param{Name: "band", Default: .15, Least: .001, Most: .5, Help: "how far from what is wanted nothing changes"})
+	s.Number(&p.KV, native.Param{Name: "kv", Default: .85, Least: .001, Most: 1, Help: "KV usage that is wanted at most"})
+	s.Number(&p.Queue, native.Param{Name: "queue", Default: 4, Least: .001, Most: 1e6, Help: "waiting requests per replica that are wanted at most"})
+	return &p
+}
 
 // Tick is the rule of the type.
 func (p *Backpressure) Tick(w *Window, want []Want) {

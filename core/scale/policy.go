@@ -33,9 +33,20 @@ func Policies() []Policy {
 	return []Policy{&Saturation{}, &Saturation{Tokens: true}, &Target{}, &SLA{}, &Backpressure{}}
 }
 
-// PolicyNamed returns a new native policy.
-func PolicyNamed(name string) (Policy, error) {
-	return native.Named("autoscaling", name, Policies())
+// PolicyNamed reads a native policy: a name, with parameters behind it where others
+// than their defaults are wanted, "target-utilisation(target=0.5)". It is a new one.
+func PolicyNamed(text string) (Policy, error) {
+	part, err := native.ParsePart(text)
+	if err != nil {
+		return nil, err
+	}
+	return PolicyWith(part.Name, part.Params)
+}
+
+// PolicyWith is a new native policy of that name, with parameters by name; those left
+// out have their defaults.
+func PolicyWith(name string, params map[string]float64) (Policy, error) {
+	return native.Named("autoscaling", name, params, Policies())
 }
 
 // whole rounds up to replicas. What floating-point arithmetic adds to a whole

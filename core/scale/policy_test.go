@@ -2,10 +2,12 @@ package scale
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/native"
 )
 
 // sample is one with some fields set; the others are unknown.
@@ -173,5 +175,52 @@ func TestPolicyNamed(t *testing.T) {
 	}
 	if _, err := PolicyNamed("hope"); err == nil {
 		t.Error("an unknown policy was found")
+	}
+}
+
+// A parameter's stated default is what the policy does without it, and each
+// parameter does something.
+func TestTune(t *testing.T) {
+	// wants are what a policy wants of pools of many kinds.
+	wants := func(p Policy) (out []Want) {
+		for n := range 400 {
+			share := float64(n%20) / 20
+			s := sample(func(s *Sample) {
+				s.Ready, s.KVUsage, s.Waiting, s.Running, s.Arrivals = 4, share, float64(n/20), 1, 10
+				s.KVTokens, s.PromptTokens, s.OutputTokens, s.HitRatio = 1000, 900*float64(n/20), 900*share, 0
+				s.PrefillRate, s.DecodeRate = 1000, 400
+			})
+			w := &Window{Pools: []Pool{{Key: Key{Role: fleet.RoleBoth}, Samples: []Sample{s, s}}}}
+			want := make([]Want, 1)
+			p.Tick(w, want)
+			want[0].Reason = ""
+			out = append(out, want...)
+		}
+		return out
+	}
+	for _, p := range Policies() {
+		for _, param := range native.ParamsOf(p) {
+			with := func(v float64) []Want {
+				tuned, err := PolicyWith(p.Name(), map[string]float64{param.Name: v})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return wants(tuned)
+			}
+			fresh, err := PolicyNamed(p.Name())
+			if err != nil {
+				t.Fatal(err)
+			}
+			usual := wants(fresh)
+			if !slices.Equal(with(param.Default), usual) {
+				t.Errorf("%s: the default of %s is not %v", p.Name(), param.Name, param.Default)
+			}
+			if slices.Equal(with(param.Least), usual) && slices.Equal(with(param.Most), usual) {
+				t.Errorf("%s: %s does nothing", p.Name(), param.Name)
+			}
+		}
+	}
+	if p, err := PolicyNamed("sla(room=2)"); err == nil {
+		t.Errorf("%+v", p)
 	}
 }

@@ -1,6 +1,10 @@
 package scale
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/yardmaster/yardmaster/core/native"
+)
 
 // Saturation keeps room in the queues and caches of a pool, the default policy.
 //
@@ -27,6 +31,21 @@ func (p *Saturation) Name() string {
 		return "queue-and-kv-tokens"
 	}
 	return "queue-and-kv"
+}
+
+// Tune makes one with other parameters, those of its form.
+func (p *Saturation) Tune(s *native.Params) Policy {
+	out := Saturation{Tokens: p.Tokens}
+	if out.Tokens {
+		s.Number(&out.Up, native.Param{Name: "up", Default: .8, Least: .001, Most: 1, Help: "demand over supply above which a pool grows"})
+		s.Number(&out.Down, native.Param{Name: "down", Default: .4, Least: .001, Most: 1, Help: "demand over supply below which a pool shrinks"})
+		return &out
+	}
+	s.Number(&out.KV, native.Param{Name: "kv", Default: .8, Least: .001, Most: 1, Help: "KV usage that saturates a replica"})
+	s.Number(&out.Queue, native.Param{Name: "queue", Default: 5, Least: .001, Most: 1e6, Help: "waiting requests that saturate a replica"})
+	s.Number(&out.SpareKV, native.Param{Name: "spare_kv", Default: .1, Least: .001, Most: 1, Help: "KV usage to be left to that on average"})
+	s.Number(&out.SpareQueue, native.Param{Name: "spare_queue", Default: 3, Least: .001, Most: 1e6, Help: "waiting requests to be left to that on average"})
+	return &out
 }
 
 // Tick is the rule of the type.

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/native"
 )
 
 // SLA plans for the traffic that it predicts, to keep the wanted times. Prompts are
@@ -30,6 +31,13 @@ type SLA struct {
 
 // Name is "sla".
 func (*SLA) Name() string { return "sla" }
+
+// Tune makes one with other parameters.
+func (p *SLA) Tune(s *native.Params) Policy {
+	out := SLA{Predict: p.Predict}
+	s.Number(&out.Room, native.Param{Name: "room", Default: .85, Least: .001, Most: 1, Help: "share of a replica's rate that is planned with"})
+	return &out
+}
 
 // Tick is the rule of the type.
 func (p *SLA) Tick(w *Window, want []Want) {

@@ -1,6 +1,10 @@
 package scale
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/yardmaster/yardmaster/core/native"
+)
 
 // Target keeps a pool's utilisation at a target: of n replicas at utilisation u,
 //
@@ -18,6 +22,14 @@ type Target struct {
 
 // Name is "target-utilisation".
 func (*Target) Name() string { return "target-utilisation" }
+
+// Tune makes one with other parameters.
+func (*Target) Tune(s *native.Params) Policy {
+	var t Target
+	s.Number(&t.Target, native.Param{Name: "target", Default: .7, Least: .001, Most: 1, Help: "utilisation that is wanted"})
+	s.Number(&t.Tolerance, native.Param{Name: "tolerance", Default: .1, Least: .001, Most: 1, Help: "how far from it nothing changes, as a share of it"})
+	return &t
+}
 
 // Tick is the formula of the type.
 func (t *Target) Tick(w *Window, want []Want) {

@@ -35,7 +35,7 @@ type File struct {
 	Release string // of a module, likewise
 	Kind    rollout.Kind
 	Weight  float64
-	Params  []rollout.Param // of a module; those left out have their defaults
+	Params  []rollout.Param // those left out have their defaults
 }
 
 // alone is a cluster of one node whose policies do not change.

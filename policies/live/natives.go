@@ -9,25 +9,26 @@ import (
 	"github.com/yardmaster/yardmaster/core/scale"
 )
 
-// post names a native policy at a place. Such a policy knows something, token buckets
+// post names a native policy with its parameters at a place. Such a policy knows something, token buckets
 // for example, that a change of the binding around it must not make it forget. A shadow
 // is another one: what it only tries takes nothing from what decides.
 type post struct {
 	place
-	policy string
-	shadow bool
+	policy, params string
+	shadow         bool
+}
+
+func postOf(at place, p *rollout.Part, shadow bool) post {
+	return post{at, p.Policy, fmt.Sprint(p.Params), shadow}
 }
 
 // builtIn finds a native policy, the same one for as long as it is bound there.
 func (n *Node) builtIn(at place, p *piece, shadow bool) error {
-	if len(p.part.Params) > 0 {
-		return fmt.Errorf("%w: %s is built in and takes none", errParam, p.part.Policy)
-	}
-	key := post{at, p.part.Policy, shadow}
+	key := postOf(at, p.part, shadow)
 	kept, known := n.natives[key]
 	if !known {
 		var err error
-		if kept, err = newNative(at.kind, p.part.Policy); err != nil {
+		if kept, err = newNative(at.kind, p.part); err != nil {
 			return err
 		}
 		n.natives[key] = kept
@@ -36,14 +37,14 @@ func (n *Node) builtIn(at place, p *piece, shadow bool) error {
 	return nil
 }
 
-func newNative(k rollout.Kind, name string) (p native, err error) {
-	switch k {
+func newNative(k rollout.Kind, part *rollout.Part) (p native, err error) {
+	switch params := part.ParamsByName(); k {
 	case rollout.Router:
-		p.router, err = route.PolicyNamed(name)
+		p.router, err = route.PolicyWith(part.Policy, params)
 	case rollout.Admission:
-		p.admission, err = admit.PolicyNamed(name)
+		p.admission, err = admit.PolicyWith(part.Policy, params)
 	case rollout.Autoscaler:
-		p.autoscaler, err = scale.PolicyNamed(name)
+		p.autoscaler, err = scale.PolicyWith(part.Policy, params)
 	case rollout.Observer:
 		err = fmt.Errorf("%w: no observer is built in", rollout.ErrUnknown)
 	}
@@ -58,8 +59,10 @@ func (n *Node) dismiss() {
 	wanted := map[post]bool{}
 	for at, w := range n.wanted {
 		for i, s := range []rollout.Stage{w.resolved.Shadow, w.resolved.Active, w.resolved.Canary} {
-			for _, p := range s.Parts {
-				wanted[post{at, p.Policy, i == 0}] = p.Native() || wanted[post{at, p.Policy, i == 0}]
+			for k := range s.Parts {
+				if p := &s.Parts[k]; p.Native() {
+					wanted[postOf(at, p, i == 0)] = true
+				}
 			}
 		}
 	}

@@ -1,6 +1,8 @@
 package live_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,5 +45,37 @@ func TestNativePoliciesOutliveChanges(t *testing.T) {
 	bind(rollout.Change{Verb: rollout.VerbPromote, Stage: bucket})
 	if ask() != admit.Serve {
 		t.Error("one that was gone for a while is still remembered")
+	}
+}
+
+// A native policy is bound with parameters, and with others it is another one. What
+// this binary does not accept, as another one may have, is not followed.
+func TestNativePoliciesTakeParameters(t *testing.T) {
+	c := newCluster()
+	r := newRig(t, c, live.Config{})
+	policy := r.node.Admission(admit.Open{})
+	now := time.Unix(1000, 0)
+	ask := func() admit.Action {
+		return policy.Admit(&admit.Ask{Now: now, Tenant: 1, Seed: 1, Prompt: 600_000}).Action
+	}
+	bind := func(burst float64) uint64 {
+		t.Helper()
+		return c.change(t, rollout.Change{
+			Kind: rollout.Admission, Verb: rollout.VerbPromote,
+			Stage: only("token-bucket", rollout.Digest{}, rollout.Param{Name: "burst", Value: burst}),
+		})
+	}
+	r.await(bind(1_200_000))
+	if got := []admit.Action{ask(), ask(), ask()}; !slices.Equal(got, []admit.Action{admit.Serve, admit.Serve, admit.Reject}) {
+		t.Fatalf("a burst of two: %v", got)
+	}
+	r.await(bind(600_000))
+	if got := []admit.Action{ask(), ask()}; !slices.Equal(got, []admit.Action{admit.Serve, admit.Reject}) {
+		t.Errorf("a burst of one: %v", got)
+	}
+	bind(-1)
+	eventually(t, "refused parameters", func() bool { return strings.Contains(r.node.News(), "burst of token-bucket is from") })
+	if ask() != admit.Reject {
+		t.Error("what decided before does not decide on")
 	}
 }

@@ -9,10 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/yardmaster/yardmaster/core/admit"
 	"github.com/yardmaster/yardmaster/core/rollout"
-	"github.com/yardmaster/yardmaster/core/route"
-	"github.com/yardmaster/yardmaster/core/scale"
 )
 
 // Policies is the life of policies as operators see and change it, from any node of
@@ -159,35 +156,15 @@ type PolicyChange struct {
 }
 
 // PolicyPartWant names a policy: name@version, name for its newest, digits of its
-// digest, or the name of a policy of the binary, which "native:" before it insists on
-// and which takes no parameters.
+// digest, or the name of a policy of the binary, which "native:" before it insists on.
 type PolicyPartWant struct {
 	Policy string             `json:"policy"`
 	Weight float64            `json:"weight,omitempty"` // 0 means 1
 	Params map[string]float64 `json:"params,omitempty"`
 }
 
-// native is what a reference to a policy of the binary begins with.
-const native = "native:"
-
-// nativeKind is the kind of a policy of the binary, and whether there is one. Several
-// may have a name; kind, where it is known, says which is meant.
-func nativeKind(name string, kind rollout.Kind) (rollout.Kind, bool) {
-	finds := []struct {
-		kind rollout.Kind
-		find func() error
-	}{
-		{rollout.Router, func() error { _, err := route.PolicyNamed(name); return err }},
-		{rollout.Admission, func() error { _, err := admit.PolicyNamed(name); return err }},
-		{rollout.Autoscaler, func() error { _, err := scale.PolicyNamed(name); return err }},
-	}
-	for _, f := range finds {
-		if (kind == "" || kind == f.kind) && f.find() == nil {
-			return f.kind, true
-		}
-	}
-	return "", false
-}
+// insisting is what a reference to a policy of the binary may begin with.
+const insisting = "native:"
 
 // change reads what a client wants as a change of the table.
 func (c *PolicyChange) change(t *rollout.Table) (rollout.Change, error) {
@@ -227,31 +204,24 @@ func (w *PolicyPartWant) part(t *rollout.Table, kind rollout.Kind) (rollout.Part
 		}
 		params = append(params, rollout.Param{Name: name, Value: v})
 	}
-	name, insists := strings.CutPrefix(w.Policy, native)
+	name, insists := strings.CutPrefix(w.Policy, insisting)
+	unknown := fmt.Errorf("%w: no policy of the binary is called %.80q", rollout.ErrUnknown, name)
+	known := natives(kind)
 	if !insists {
 		v, err := t.Find(name)
 		if err == nil {
 			return rollout.NewPart(v.Policy, v.Digest, weight, params...), v.Kind, nil
 		}
-		if k, ok := nativeKind(name, kind); ok {
-			return rollout.NewPart(name, rollout.Digest{}, weight), k, unasked(name, params)
-		}
-		return rollout.Part{}, "", hinted(err, name, append(uploaded(t, kind), natives(kind)...))
+		unknown, known = err, append(uploaded(t, kind), known...)
 	}
-	k, ok := nativeKind(name, kind)
-	if !ok {
-		return rollout.Part{}, "", hinted(fmt.Errorf("%w: no policy of the binary is called %.80q", rollout.ErrUnknown, name), name, natives(kind))
+	k := nativeKind(name, kind)
+	if k == nil {
+		return rollout.Part{}, "", hinted(unknown, name, known)
 	}
-	return rollout.NewPart(name, rollout.Digest{}, weight), k, unasked(name, params)
-}
-
-// unasked refuses parameters of a policy of the binary, which would be kept and read by
-// nobody.
-func unasked(name string, params []rollout.Param) error {
-	if len(params) == 0 {
-		return nil
+	if _, err := k.with(name, w.Params); err != nil {
+		return rollout.Part{}, "", fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	return fmt.Errorf("%w: %s is a policy of the binary, which takes no parameters; the nodes' configuration has its settings, and an uploaded policy declares its own", ErrInvalid, name)
+	return rollout.NewPart(name, rollout.Digest{}, weight, params...), k.kind, nil
 }
 
 // list is the whole table.
@@ -302,15 +272,9 @@ func bindingOf(t *rollout.Table, b *rollout.Binding) PolicyBinding {
 func stageOf(t *rollout.Table, s rollout.Stage) []PolicyPart {
 	out := []PolicyPart{}
 	for _, p := range s.Parts {
-		part := PolicyPart{Policy: p.Policy, Weight: p.Weight}
+		part := PolicyPart{Policy: p.Policy, Weight: p.Weight, Params: p.ParamsByName()}
 		if v, ok := t.Version(p.Version); ok {
 			part.Policy, part.Digest = v.Ref(), v.Digest.String()
-		}
-		for _, param := range p.Params {
-			if part.Params == nil {
-				part.Params = map[string]float64{}
-			}
-			part.Params[param.Name] = param.Value
 		}
 		out = append(out, part)
 	}

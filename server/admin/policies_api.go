@@ -87,8 +87,8 @@ func (a *policiesAPI) find(w http.ResponseWriter, r *http.Request) (v rollout.Ve
 	if (errors.Is(err, rollout.ErrUnknown) || errors.Is(err, rollout.ErrQuarantined) || err == nil && v.Quarantined > 0) && a.catch(r, askTime) == nil {
 		v, err = named(a.policies.Table(), ref)
 	}
-	if kind, ok := nativeKind(ref, ""); ok && errors.Is(err, rollout.ErrUnknown) {
-		err = fmt.Errorf("%w: %s is a policy of the binary, of kind %s: it has no versions, and is always there", rollout.ErrUnknown, ref, kind)
+	if k := nativeKind(ref, ""); k != nil && errors.Is(err, rollout.ErrUnknown) {
+		err = fmt.Errorf("%w: %s", rollout.ErrUnknown, k.about(ref))
 	}
 	if err != nil {
 		err = hinted(err, ref, uploaded(a.policies.Table(), ""))

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/yardmaster/yardmaster/core/admit"
+	"github.com/yardmaster/yardmaster/core/native"
 	"github.com/yardmaster/yardmaster/core/rollout"
 	"github.com/yardmaster/yardmaster/core/route"
 	"github.com/yardmaster/yardmaster/core/scale"
@@ -60,22 +61,65 @@ func moves(b *rollout.Binding, verb rollout.Verb, share float64) bool {
 	return false
 }
 
+// binaryKind is the policies of the binary of one kind.
+type binaryKind struct {
+	kind  rollout.Kind
+	names []string
+	// with makes one, as a trial, and says which parameters it has.
+	with func(name string, params map[string]float64) ([]native.Param, error)
+}
+
+func binaryKindOf[P native.Policy](kind rollout.Kind, all []P, with func(string, map[string]float64) (P, error)) binaryKind {
+	k := binaryKind{kind: kind, with: func(name string, params map[string]float64) ([]native.Param, error) {
+		p, err := with(name, params)
+		if err != nil {
+			return nil, err
+		}
+		return native.ParamsOf(p), nil
+	}}
+	for _, p := range all {
+		k.names = append(k.names, p.Name())
+	}
+	return k
+}
+
+var binaryKinds = []binaryKind{
+	binaryKindOf(rollout.Router, route.Policies(), route.PolicyWith),
+	binaryKindOf(rollout.Admission, admit.Policies(), admit.PolicyWith),
+	binaryKindOf(rollout.Autoscaler, scale.Policies(), scale.PolicyWith),
+}
+
+// nativeKind is the kind of a policy of the binary, nil if there is none of that name.
+// Several kinds may have it; kind, where it is known, says which is meant.
+func nativeKind(name string, kind rollout.Kind) *binaryKind {
+	for i := range binaryKinds {
+		if k := &binaryKinds[i]; (kind == "" || kind == k.kind) && slices.Contains(k.names, name) {
+			return k
+		}
+	}
+	return nil
+}
+
+// about says what there is to say of a policy of the binary.
+func (k *binaryKind) about(name string) string {
+	out := fmt.Sprintf("%s is a policy of the binary, of kind %s: it has no versions, and is always there", name, k.kind)
+	params, _ := k.with(name, nil) // it has the name
+	var all []string
+	for _, p := range params {
+		all = append(all, fmt.Sprintf("%s (%v)", p.Name, p.Default))
+	}
+	if len(all) == 0 {
+		return out
+	}
+	return out + "; its parameters are " + strings.Join(all, ", ")
+}
+
 // natives are the names of the binary's policies of a kind, of all where it is empty.
 func natives(kind rollout.Kind) []string {
 	var out []string
-	if kind == "" || kind == rollout.Router {
-		for _, p := range route.Policies() {
-			out = append(out, p.Name())
-		}
-	}
-	if kind == "" || kind == rollout.Admission {
-		for _, p := range admit.Policies() {
-			out = append(out, p.Name())
-		}
-	}
-	if kind == "" || kind == rollout.Autoscaler {
-		for _, p := range scale.Policies() {
-			out = append(out, p.Name())
+	for i := range binaryKinds {
+		if k := &binaryKinds[i]; kind == "" || kind == k.kind {
+			out = append(out, k.names...)
 		}
 	}
 	return out

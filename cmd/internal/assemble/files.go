@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
@@ -64,6 +62,9 @@ func governByFiles(ctx context.Context, p Process, c config.Policy, settings *co
 func readFiles(ctx context.Context, checks *vet.Pipeline, parts []config.PolicyPart) (files []live.File, err error) {
 	for _, part := range parts {
 		file := live.File{Policy: part.Name, Kind: rollout.Router, Weight: part.Weight}
+		for name, v := range part.Params {
+			file.Params = append(file.Params, rollout.Param{Name: name, Value: v})
+		}
 		if part.File {
 			if file.Module, err = vet.ReadFile(part.Name); err != nil {
 				return nil, err
@@ -76,9 +77,6 @@ func readFiles(ctx context.Context, checks *vet.Pipeline, parts []config.PolicyP
 				return nil, fmt.Errorf("%s: it is of kind %s and cannot route", part.Name, report.Kind)
 			}
 			file.Policy, file.Release = report.Name, report.Version
-			for _, name := range slices.Sorted(maps.Keys(part.Params)) {
-				file.Params = append(file.Params, rollout.Param{Name: name, Value: part.Params[name]})
-			}
 			if err := live.CheckParams(report.Manifest, file.Params); err != nil {
 				return nil, fmt.Errorf("%s: %w", part.Name, err)
 			}

@@ -176,7 +176,7 @@ func (o policyOperator) Change(ctx context.Context, c rollout.Change) error {
 // could get it ready.
 func (o policyOperator) checkParams(ctx context.Context, parts []rollout.Part) error {
 	for _, part := range parts {
-		if len(part.Params) == 0 {
+		if len(part.Params) == 0 || part.Native() { // whose are checked by their names
 			continue
 		}
 		text, err := o.Manifest(ctx, part.Version)

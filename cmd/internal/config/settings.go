@@ -222,7 +222,7 @@ func (c *Config) table() []setting {
 		{"gateway.listen", address(&c.Gateway.Listen, false), "127.0.0.1:8080", "address of the client API"},
 		{"gateway.admin", loopback(&c.Gateway.Admin), DefaultAdmin, "loopback address of the admin API, which explains placements and operates the cluster, and of a planner's probes and metrics if it has no gateway; empty serves none; several nodes on one machine need one each"},
 		{"gateway.engine", urls(&c.Gateway.Engines), "", "engines to serve without planners, by URL; a /v1 at its end is left out"},
-		{"gateway.policy", policy(&c.Gateway.Policy), "sticky", "how a worker is chosen among those that could serve: " + strings.Join(Policies(), ", ") + "; several, weighted, make a blend: sticky=3,least-request=1; without planners also files of policies in Wasm: ./mine.wasm"},
+		{"gateway.policy", policy(&c.Gateway.Policy), "sticky", "how a worker is chosen among those that could serve: " + strings.Join(Policies(), ", ") + "; several, weighted, make a blend: sticky=3,least-request=1; parameters in brackets: sticky(hold=30); without planners also files of policies in Wasm: ./mine.wasm"},
 		{"gateway.disaggregate", choice(&c.Gateway.Disaggregate, "auto", "never", "always"), "auto", "whether prompts are computed on prefill workers: where it pays, never, or whenever there is a pair"},
 		{"gateway.min-prompt", integer(&c.Gateway.MinPrompt, 1, maxInt), "256", "prompt tokens from which auto considers a prefill worker"},
 		{"gateway.max-body", size(&c.Gateway.MaxBody, 1<<10, 1<<30), "64MiB", "largest request body"},
@@ -274,7 +274,7 @@ func (c *Config) table() []setting {
 		{"policy.allow-unsigned", boolean(&c.Policy.AllowUnsigned), "false", "take uploaded policies that nobody signed, for the planners to say where there are any; dev does, unless it trusts a key"},
 		{"policy.cache-dir", path(&c.Policy.CacheDir), "", "folder of policies' compiled code, which only this user may write; the default is policies in the planner's data folder, and a folder that is thrown away for others"},
 
-		{"scale.policy", choice(&c.Scale.Policy, ScalePolicies()...), ScaleOff, "how the leader sizes pools of workers, unless an autoscaler is bound with yardmaster policy promote; off sizes none; the same on all planners"},
+		{"scale.policy", autoscaling(&c.Scale.Policy), ScaleOff, "how the leader sizes pools of workers, unless an autoscaler is bound with yardmaster policy promote: " + strings.Join(ScalePolicies(), ", ") + "; off sizes none; the same on all planners"},
 		{"scale.interval", duration(&c.Scale.Interval, 100*time.Millisecond, time.Hour), "5s", "time between two looks at the pools"},
 		{"scale.budget", integer(&c.Scale.Budget, 0, scale.MaxReplicas), "0", "most workers of all pools together at any moment, those that drain included; 0 bounds only each pool"},
 		{"scale.pool", pools(&c.Scale.Pools), "", "fewest and most workers of pools: llama/decode=1-4, or decode=1-4 for all models; a most that is left out, 1-, is no bound; pools that are not named keep at least 1"},

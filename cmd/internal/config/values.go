@@ -14,7 +14,9 @@ import (
 
 	"github.com/yardmaster/yardmaster/core/admit"
 	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/native"
 	"github.com/yardmaster/yardmaster/core/route"
+	"github.com/yardmaster/yardmaster/core/scale"
 	"github.com/yardmaster/yardmaster/core/unit"
 	"github.com/yardmaster/yardmaster/core/wire/edge"
 	"github.com/yardmaster/yardmaster/server/admin"
@@ -108,63 +110,29 @@ const moduleSuffix = ".wasm"
 // Wasm. Its path has no commas, equals signs or brackets.
 func NamesModule(raw string) bool { return strings.Contains(raw, moduleSuffix) }
 
-// PolicyPart is one of the policies that are weighed against each other.
+// PolicyPart is one of the policies that are weighed against each other: a native
+// policy, or a file.
 type PolicyPart struct {
-	Name   string // of a native policy, or a file's path
-	File   bool
-	Weight float64
-	Params map[string]float64 // of a file, by name; those left out have their defaults
+	native.Part
+	File bool
 }
 
-// PolicyParts reads a routing policy that names files: parts of the form name=weight
-// or path=weight, separated by commas, where 1 is the weight that is left out.
-// Behind a file may be parameters in brackets: path=weight(param=value param=value).
+// PolicyParts reads a routing policy that names files as it reads native policies.
 func PolicyParts(raw string) (parts []PolicyPart, err error) {
-	for text := range strings.SplitSeq(raw, ",") {
-		whole := strings.TrimSpace(text)
-		text, brackets, bracketed := strings.Cut(whole, "(")
-		name, weight, given := strings.Cut(strings.TrimSpace(text), "=")
-		part := PolicyPart{Name: name, File: strings.HasSuffix(name, moduleSuffix), Weight: 1}
+	read, err := native.ParseParts(raw)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range read {
+		part := PolicyPart{p, strings.HasSuffix(p.Name, moduleSuffix)}
 		if !part.File {
-			if _, err := route.PolicyNamed(name); err != nil {
+			if _, err := route.PolicyWith(p.Name, p.Params); err != nil {
 				return nil, err
-			}
-		}
-		if given {
-			part.Weight, err = strconv.ParseFloat(weight, 64)
-		}
-		if err != nil || !(part.Weight > 0) || math.IsInf(part.Weight, 0) {
-			return nil, fmt.Errorf("routing policy %q: the weight is not a number above 0", whole)
-		}
-		if bracketed {
-			if part.Params, err = paramsOf(brackets); err == nil && !part.File {
-				err = errors.New("a policy of the binary takes no parameters")
-			}
-			if err != nil {
-				return nil, fmt.Errorf("routing policy %q: %w", whole, err)
 			}
 		}
 		parts = append(parts, part)
 	}
 	return parts, nil
-}
-
-// paramsOf reads parameters with spaces between them and a bracket at the end.
-func paramsOf(text string) (map[string]float64, error) {
-	text, closed := strings.CutSuffix(text, ")")
-	if !closed {
-		return nil, errors.New("a bracket is not closed; parameters have spaces between them, and no commas")
-	}
-	params := map[string]float64{}
-	for param := range strings.FieldsSeq(text) {
-		name, number, _ := strings.Cut(param, "=")
-		v, err := strconv.ParseFloat(number, 64)
-		if err != nil || name == "" || math.IsNaN(v) || math.IsInf(v, 0) {
-			return nil, fmt.Errorf("%q is not a parameter such as stay=5", param)
-		}
-		params[name] = v
-	}
-	return params, nil
 }
 
 // admissions are the names of the native admission policies, the default one first.
@@ -180,6 +148,18 @@ func admission(place *string) value {
 	return typed[string]{place: place, name: "policy", format: keep, parse: func(raw string) (string, error) {
 		_, err := admit.PolicyNamed(raw)
 		return raw, err
+	}}
+}
+
+func autoscaling(place *string) value {
+	return typed[string]{place: place, name: "policy", format: keep, parse: func(raw string) (string, error) {
+		if raw == ScaleOff {
+			return raw, nil
+		}
+		if _, err := scale.PolicyNamed(raw); err != nil {
+			return "", fmt.Errorf("%w; %s sizes nothing", err, ScaleOff)
+		}
+		return raw, nil
 	}}
 }
 

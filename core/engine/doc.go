@@ -6,5 +6,5 @@
 // holds no policy: it neither retries nor chooses.
 //
 // What gateways and workers must agree on beside calls is here as well: the headers
-// between them, and in [Own] how a worker knows whether it is the one meant.
+// between them, and in [OwnEpoch] how a worker knows whether it is the one meant.
 package engine

@@ -62,7 +62,7 @@ func RefusesLeg(reason string) bool { return reason == ReasonBadLeg || reason ==
 
 // StatusStaleEpoch is the status (Misdirected Request) of a worker that is not
 // the incarnation meant. Nothing was begun: the call may go elsewhere. What is meant
-// for a later incarnation than the worker's waits first; see [Own].
+// for a later incarnation than the worker's waits first; see [OwnEpoch].
 const StatusStaleEpoch = 421
 
 // Peer is the part of the other leg's worker that a worker needs.

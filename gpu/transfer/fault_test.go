@@ -40,7 +40,7 @@ func newSite(t testing.TB, net *fake.Network, id fleet.WorkerID, epoch fleet.Epo
 	}
 	cfg := transfer.Config{
 		Memory: s.memory, Registry: s.registry,
-		ID: id, Own: &engine.Own{},
+		ID: id, Own: &engine.OwnEpoch{},
 	}
 	cfg.Own.Set(epoch)
 	if change != nil {

@@ -65,7 +65,7 @@ type bench struct {
 	link     *wire
 	clock    *clock.Virtual
 	registry measure.Registry
-	own      engine.Own
+	own      engine.OwnEpoch
 }
 
 var source = engine.Peer{ID: "p", Epoch: 3, Transfer: "addr"}

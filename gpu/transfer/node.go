@@ -21,7 +21,7 @@ type Config struct {
 	ID        fleet.WorkerID // this worker
 	// Own is the epoch under which the worker is registered. It may change when
 	// the worker registers anew.
-	Own      *engine.Own
+	Own      *engine.OwnEpoch
 	Clock    clock.Clock       // default: the machine's
 	Registry *measure.Registry // default: one nobody reads
 	// Lease is how long a transfer outlives the peer's silence; default 5 s.
@@ -148,7 +148,7 @@ func (n *Node) Lease() time.Duration { return n.cfg.Lease }
 // Shape is the form of the node's memory.
 func (n *Node) Shape() Shape { return n.shape }
 
-// Is reports whether meant is this worker's epoch; see [engine.Own].
+// Is reports whether meant is this worker's epoch; see [engine.OwnEpoch].
 func (n *Node) Is(ctx context.Context, meant fleet.Epoch) bool { return n.cfg.Own.Is(ctx, meant) }
 
 // Self is this worker as registered now.

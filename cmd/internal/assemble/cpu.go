@@ -35,7 +35,7 @@ import (
 // and API, in the order in which they are closed, backwards.
 type cpuHost struct {
 	id  fleet.WorkerID
-	own engine.Own
+	own engine.OwnEpoch
 
 	model    *model.Model
 	engine   *batch.Engine

@@ -75,7 +75,7 @@ func newWorker(t testing.TB, id fleet.WorkerID, tune tuning) *worker {
 // listen opens an endpoint for the worker's present epoch.
 func (w *worker) listen() {
 	w.t.Helper()
-	w.options.ID, w.options.Own = w.id, new(engine.Own)
+	w.options.ID, w.options.Own = w.id, new(engine.OwnEpoch)
 	w.options.Own.Set(w.epoch)
 	endpoint, err := tcp.Listen(w.t.Context(), "127.0.0.1:0", w.options)
 	if err != nil {

@@ -583,7 +583,7 @@ func TestLegs(t *testing.T) {
 func (e *fakeExport) Computed(int, int, int, []kv.BlockID) {}
 
 func TestEpoch(t *testing.T) {
-	var own engine.Own
+	var own engine.OwnEpoch
 	y := newToy(t, batchtest.Runner{}, func(s *Options, _ *batch.Options) {
 		s.Own = &own
 	})

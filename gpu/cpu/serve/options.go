@@ -44,7 +44,7 @@ type Options struct {
 	// Legs is nil in a worker that takes no part in disaggregation.
 	Legs Legs
 	// Own is the worker's present incarnation. Nil means that it never has one.
-	Own *engine.Own
+	Own *engine.OwnEpoch
 	// Version is what /version says.
 	Version string
 	// MaxBody bounds a request's body in bytes; 64 MiB.
@@ -107,7 +107,7 @@ func (o *Options) withDefaults() Options {
 		d.Log = slog.Default()
 	}
 	if d.Own == nil {
-		d.Own = new(engine.Own)
+		d.Own = new(engine.OwnEpoch)
 	}
 	if d.Version == "" {
 		d.Version = "unknown"

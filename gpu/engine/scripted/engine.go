@@ -25,7 +25,7 @@ type Engine struct {
 	opts     Options
 	record   *recorder
 	play     atomic.Pointer[playbook]
-	own      engine.Own
+	own      engine.OwnEpoch
 	named    atomic.Bool // the fleet gave it an epoch once
 	draining atomic.Bool
 
@@ -163,7 +163,7 @@ func (e *Engine) Running() bool { return e.current() != nil }
 
 // SetEpoch tells the engine under which epoch the fleet knows it. Requests
 // meant for another epoch get 421, those for a later one after they have waited
-// for it; see [engine.Own]. Zero accepts all.
+// for it; see [engine.OwnEpoch]. Zero accepts all.
 func (e *Engine) SetEpoch(epoch fleet.Epoch) {
 	e.named.Store(epoch != 0)
 	e.own.Set(epoch)

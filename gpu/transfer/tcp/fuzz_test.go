@@ -72,7 +72,7 @@ func FuzzStream(f *testing.F) {
 	f.Add(triples, 7)
 	f.Fuzz(func(t *testing.T, b []byte, cut int) {
 		memory := fake.NewMemory(transfer.Shape{Layers: 1, Blocks: 4, BlockTokens: 4, PageBytes: 32, Hidden: 1})
-		var own engine.Own
+		var own engine.OwnEpoch
 		own.Set(1)
 		node, err := transfer.New(transfer.Config{
 			Memory: memory, ID: "d", Own: &own,

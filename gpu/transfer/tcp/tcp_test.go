@@ -37,15 +37,15 @@ var short = transfer.Config{Lease: time.Second}
 type site struct {
 	*tcp.Endpoint
 	id       fleet.WorkerID
-	epoch    fleet.Epoch // as others know it
-	own      *engine.Own // as it knows itself
+	epoch    fleet.Epoch      // as others know it
+	own      *engine.OwnEpoch // as it knows itself
 	memory   *fake.Memory
 	registry *measure.Registry
 }
 
 func listen(t testing.TB, id fleet.WorkerID, epoch fleet.Epoch, addr string, shape transfer.Shape, opt tcp.Options) *site {
 	t.Helper()
-	s := &site{id: id, epoch: epoch, own: new(engine.Own), memory: fake.NewMemory(shape), registry: &measure.Registry{}}
+	s := &site{id: id, epoch: epoch, own: new(engine.OwnEpoch), memory: fake.NewMemory(shape), registry: &measure.Registry{}}
 	opt.Memory, opt.Registry = s.memory, s.registry
 	opt.ID, opt.Own = id, s.own
 	s.own.Set(epoch)

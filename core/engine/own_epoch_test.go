@@ -28,7 +28,7 @@ func TestOwn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var o engine.Own
+				var o engine.OwnEpoch
 				o.Set(tt.now)
 				if tt.then != 0 {
 					time.AfterFunc(300*time.Millisecond, func() { o.Set(tt.then) })
@@ -47,7 +47,7 @@ func TestOwnEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(10*time.Millisecond, cancel)
 		start := time.Now()
-		var o engine.Own
+		var o engine.OwnEpoch
 		if o.Is(ctx, 1) || time.Since(start) != 10*time.Millisecond {
 			t.Errorf("after %v", time.Since(start))
 		}

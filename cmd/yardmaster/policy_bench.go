@@ -50,15 +50,16 @@ func (b *policyBench) router(ctx context.Context, what string) (route.Policy, er
 		}
 		return p, nil
 	}
-	part, err := native.ParsePart(what)
+	path, brackets := native.CutParams(what)
+	params, err := native.ParseParams(brackets)
 	if err != nil {
-		return nil, usage(err)
+		return nil, usage(fmt.Errorf("%q: %w", what, err))
 	}
-	module, err := moduleAt(part.Name)
+	module, err := moduleAt(path)
 	if err != nil {
 		return nil, err
 	}
-	return b.wasm(ctx, what, module, part.Params)
+	return b.wasm(ctx, what, module, params)
 }
 
 // wasm makes a router of a module. Params are by name.

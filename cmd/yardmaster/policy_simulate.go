@@ -17,6 +17,7 @@ import (
 
 	"github.com/yardmaster/yardmaster/core/cost"
 	"github.com/yardmaster/yardmaster/core/fleet"
+	"github.com/yardmaster/yardmaster/core/native"
 	"github.com/yardmaster/yardmaster/core/route"
 	"github.com/yardmaster/yardmaster/core/sim"
 	"github.com/yardmaster/yardmaster/core/sim/trace"
@@ -264,7 +265,7 @@ func (c *comparison) MarshalJSON() ([]byte, error) {
 
 // isFile reports whether a policy is named by a module's file, or comes with the program.
 func isFile(what string) bool {
-	what, _, _ = strings.Cut(what, "(")
+	what, _ = native.CutParams(what)
 	if strings.HasPrefix(what, builtin.Prefix) || strings.HasSuffix(what, ".wasm") || strings.ContainsRune(what, os.PathSeparator) {
 		return true
 	}

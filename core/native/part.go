@@ -59,18 +59,12 @@ func cutPart(text string) (first, rest string, more bool) {
 // parameter.
 func ParsePart(text string) (Part, error) {
 	text = strings.TrimSpace(text)
-	before, inside, bracketed := strings.Cut(text, "(")
+	before, params := CutParams(text)
 	name, weight, weighed := strings.Cut(strings.TrimSpace(before), "=")
 	p := Part{Name: name, Weight: 1}
 	var err error
 	if weighed {
 		p.Weight, err = strconv.ParseFloat(weight, 64)
-	}
-	if bracketed && err == nil {
-		p.Params, err = parseParams(inside)
-		if err != nil {
-			return Part{}, fmt.Errorf("policy %q: %w", text, err)
-		}
 	}
 	switch {
 	case err != nil || !(p.Weight > 0) || math.IsInf(p.Weight, 0):
@@ -78,13 +72,26 @@ func ParsePart(text string) (Part, error) {
 	case name == "":
 		return Part{}, fmt.Errorf("policy %q: a name is missing", text)
 	}
+	if p.Params, err = ParseParams(params); err != nil {
+		return Part{}, fmt.Errorf("policy %q: %w", text, err)
+	}
 	return p, nil
 }
 
-// parseParams reads what follows the opening bracket.
-func parseParams(text string) (map[string]float64, error) {
+// CutParams cuts the parameters in brackets, which are kept, off what is before them.
+func CutParams(text string) (before, params string) {
+	before, _, _ = strings.Cut(text, "(")
+	return before, text[len(before):]
+}
+
+// ParseParams reads parameters in brackets: (param=value param=value), or nothing.
+func ParseParams(text string) (map[string]float64, error) {
+	if text == "" {
+		return nil, nil //nolint:nilnil // there are none
+	}
+	text, opened := strings.CutPrefix(text, "(")
 	text, closed := strings.CutSuffix(text, ")")
-	if !closed {
+	if !opened || !closed {
 		return nil, errors.New("a bracket is not closed")
 	}
 	var params map[string]float64

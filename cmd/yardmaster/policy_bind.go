@@ -66,7 +66,7 @@ const stageHelp = `A POLICY is name@version, a name for its newest version, digi
 name of a policy of the binary (native:NAME where an upload has the same). Several
 decide together: each one's scores are stretched to between 0 and 1 and added up by
 weight, as in "kv-cost=3 least-loaded=1". Parameters follow in brackets, as in
-"my-policy(hit_weight=2)" or "sticky(hold=30)": those that the upload declares, or
+"my-policy(hit_weight=2)" or "sticky(hold=40)": those that the upload declares, or
 those of the policy of the binary.`
 
 // wants reads policies as they are typed: NAME[=WEIGHT][(PARAM=VALUE ...)].

@@ -93,7 +93,7 @@ func Policies() []Policy {
 }
 
 // PolicyNamed reads a native policy: a name, with parameters behind it where others
-// than their defaults are wanted, "sticky(hold=30)". Several, each with a weight, make
+// than their defaults are wanted, "sticky(hold=40)". Several, each with a weight, make
 // a [Blend]: "sticky=3,least-request=1".
 func PolicyNamed(text string) (Policy, error) {
 	parts, err := native.ParseParts(text)

@@ -98,7 +98,8 @@ func TestFormulas(t *testing.T) {
 				c.Hit, c.Requests, c.Queued = []float64{900, 0, 500}, []float64{2, 0, 1}, []float64{300, 0, 0}
 				c.Share = []float64{1.5, .5, 1}
 			},
-			[]float64{300 + 256 + 100 + 150, 100 + 18000 + 500, 128 + 100 + 8000 + 500},
+			// 80·0.9 for each token: 900 and 400.
+			[]float64{300 + 256 + 100 + 150, 100 + 64800 + 500, 128 + 100 + 28800 + 500},
 		},
 		{
 			"sticky at most MaxWait, slower ones dearer",

@@ -11,7 +11,8 @@ import (
 // its holders share the load. A worker is saturated for a prompt when
 //
 //   - its load exceeds another's by Hold times the tokens that would be computed
-//     again there, or by what the fastest worker computes in MaxWait;
+//     again there, times the share of the prompt that it holds, or by what the fastest
+//     worker computes in MaxWait;
 //   - the prompt's own prefix crowds it: it has Crowd requests more than the
 //     idlest worker, less one for every two that the idlest has, and half of all
 //     it has share the prefix;
@@ -23,7 +24,8 @@ import (
 // caches fill evenly. Where prefill rates are known the costs of slower workers
 // are larger in proportion. Why the numbers are what they are is in DESIGN.md.
 type Sticky struct {
-	// Hold is how much queueing, in tokens, a token held is worth; 0 means 20.
+	// Hold is how much queueing, in tokens, a token held is worth where all of the prompt
+	// is held; 0 means 80.
 	Hold float64
 	// Crowd is described above; 0 means 5.
 	Crowd float64
@@ -46,7 +48,7 @@ const usualRate = 15_928
 
 func (p Sticky) withDefaults() Sticky {
 	if p.Hold == 0 {
-		p.Hold = 20
+		p.Hold = 80
 	}
 	if p.Crowd == 0 {
 		p.Crowd = 5
@@ -65,7 +67,7 @@ func (p Sticky) withDefaults() Sticky {
 
 // Tune sets the parameters.
 func (p Sticky) Tune(s *native.Params) Policy {
-	s.Number(&p.Hold, native.Param{Name: "hold", Default: 20, Least: .001, Most: 1e6, Help: "queueing, in tokens, that a token held is worth"})
+	s.Number(&p.Hold, native.Param{Name: "hold", Default: 80, Least: .001, Most: 1e6, Help: "queueing, in tokens, that a token held is worth where all of the prompt is held"})
 	s.Number(&p.Crowd, native.Param{Name: "crowd", Default: 5, Least: .001, Most: 1e6, Help: "requests more than the idlest worker's that are too many for one prefix"})
 	s.Number(&p.RequestTokens, native.Param{Name: "request_tokens", Default: 128, Least: .001, Most: 1e6, Help: "what a request in flight counts as, in prompt tokens"})
 	s.Number(&p.Balance, native.Param{Name: "balance", Default: 2048, Least: .001, Most: 1e9, Help: "most tokens that the mean share of recent work counts as"})
@@ -75,7 +77,7 @@ func (p Sticky) Tune(s *native.Params) Policy {
 
 // Score is, in tokens,
 //
-//	U + RequestTokens·r + (n−h*) + min(Hold·(h*−h), tau) + min(Balance, n−h)·share
+//	U + RequestTokens·r + (n−h*) + min(Hold·(h*/n)·(h*−h), tau) + min(Balance, n−h)·share
 //
 // times mean rate over own rate, where h* is the longest hit at a worker that is
 // not crowded, and tau what the fastest worker computes in MaxWait. Crowded
@@ -92,9 +94,10 @@ func (p Sticky) Score(q *Query, c *Columns, cost []float64) {
 	if peak == 0 {
 		peak = usualRate
 	}
+	longest := crowds.longestOf(c.Hit, c.Requests, c.Siblings)
 	w := weights{
-		hold: p.Hold, each: p.RequestTokens, balance: p.Balance, prompt: n,
-		longest: crowds.longestOf(c.Hit, c.Requests, c.Siblings), tau: peak * p.MaxWait.Seconds(),
+		hold: p.Hold * longest / n, each: p.RequestTokens, balance: p.Balance, prompt: n,
+		longest: longest, tau: peak * p.MaxWait.Seconds(),
 	}
 	w.weigh(c.Hit, c.Queued, c.Requests, c.Share, cost)
 	if !known.equal {

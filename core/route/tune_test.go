@@ -61,12 +61,12 @@ func TestTune(t *testing.T) {
 			}
 		}
 	}
-	p, err := PolicyNamed("sticky=2(hold=30 max_wait_seconds=.5), kv-cost(requests=3)")
+	p, err := PolicyNamed("sticky=2(hold=40 max_wait_seconds=.5), kv-cost(requests=3)")
 	if err != nil {
 		t.Fatal(err)
 	}
 	parts := p.(Blend).Parts
-	if s := parts[0].Policy.(Sticky); s.Hold != 30 || s.MaxWait.Seconds() != .5 || parts[0].Weight != 2 {
+	if s := parts[0].Policy.(Sticky); s.Hold != 40 || s.MaxWait.Seconds() != .5 || parts[0].Weight != 2 {
 		t.Errorf("%+v", parts[0])
 	}
 	if k := parts[1].Policy.(KVCost); k.Requests != 3 || k.Scale != 8 {

@@ -43,7 +43,7 @@ checks a file. Written by ` + "`make generate`" + `.
 	}
 	b.WriteString(`## Parameters of the policies of the binary
 
-They follow a policy's name in brackets, wherever a policy is named: ` + "`gateway.policy: sticky(hold=30 crowd=8)`, or\n`yardmaster policy promote \"sticky(hold=30)\"`" + ` for all nodes at once. Formulas are in the packages' documentation.
+They follow a policy's name in brackets, wherever a policy is named: ` + "`gateway.policy: sticky(hold=40 crowd=8)`, or\n`yardmaster policy promote \"sticky(hold=40)\"`" + ` for all nodes at once. Formulas are in the packages' documentation.
 
 | Policy | Parameter | Default | From | To | Meaning |
 |---|---|---|---|---|---|

@@ -222,7 +222,7 @@ func (c *Config) table() []setting {
 		{"gateway.listen", address(&c.Gateway.Listen, false), "127.0.0.1:8080", "address of the client API"},
 		{"gateway.admin", loopback(&c.Gateway.Admin), DefaultAdmin, "loopback address of the admin API, which explains placements and operates the cluster, and of a planner's probes and metrics if it has no gateway; empty serves none; several nodes on one machine need one each"},
 		{"gateway.engine", urls(&c.Gateway.Engines), "", "engines to serve without planners, by URL; a /v1 at its end is left out"},
-		{"gateway.policy", policy(&c.Gateway.Policy), "sticky", "how a worker is chosen among those that could serve: " + strings.Join(Policies(), ", ") + "; several, weighted, make a blend: sticky=3,least-request=1; parameters in brackets: sticky(hold=30); without planners also files of policies in Wasm: ./mine.wasm"},
+		{"gateway.policy", policy(&c.Gateway.Policy), "sticky", "how a worker is chosen among those that could serve: " + strings.Join(Policies(), ", ") + "; several, weighted, make a blend: sticky=3,least-request=1; parameters in brackets: sticky(hold=40); without planners also files of policies in Wasm: ./mine.wasm"},
 		{"gateway.disaggregate", choice(&c.Gateway.Disaggregate, "auto", "never", "always"), "auto", "whether prompts are computed on prefill workers: where it pays, never, or whenever there is a pair"},
 		{"gateway.min-prompt", integer(&c.Gateway.MinPrompt, 1, maxInt), "256", "prompt tokens from which auto considers a prefill worker"},
 		{"gateway.max-body", size(&c.Gateway.MaxBody, 1<<10, 1<<30), "64MiB", "largest request body"},

@@ -58,7 +58,9 @@ const (
 // is served, out of what this gateway has been granted of the present window, and
 // settled after. While the ledger cannot be reached a tenant is let in on credit: a
 // quota must not turn the planners' outage into one of the service; the ledger is then
-// left alone for a moment, in which nobody waits and nothing is limited. The same holds for
+// left alone for a moment, in which nobody waits and nothing is limited. What was let in
+// is owed, and of that no more than a window's limit in the next: however long the outage
+// was, it shuts nobody out for hours. The same holds for
 // a clock that is wrong, here or elsewhere: a window that is ahead by one is joined,
 // and where they are further apart nothing is refused and nothing is owed. It is safe
 // for concurrent use.
@@ -103,6 +105,7 @@ type purse struct {
 	window uint64
 	left   unit.Tokens   // may be negative: outputs were longer than expected
 	owed   unit.Tokens   // part of what is missing that came from earlier windows
+	credit unit.Tokens   // part of what is missing that was let in on credit
 	asking chan struct{} // closed when the grant that is being asked for is there; nil without one
 	empty  bool          // the ledger had no more in this window, under this limit
 	limit  unit.Tokens   // the quota's, when the purse was last opened
@@ -181,7 +184,7 @@ func (s *Spender) Reserve(ctx context.Context, tenant string, tokens unit.Tokens
 // onCredit is r where no grant came in time: its tokens are owed.
 func (r Reservation) onCredit() Reservation {
 	r.Credit = CreditLedger
-	r.spender.settle(r.tenant, r.window, -r.tokens)
+	r.spender.settle(&r, -r.tokens)
 	return r
 }
 
@@ -273,6 +276,7 @@ func (s *Spender) ask(ctx context.Context, r *Reservation, limit unit.Tokens) er
 	p.off = errors.Is(err, ErrClock)
 	if err == nil {
 		p.left += granted
+		p.credit = min(p.credit, p.debt())
 		p.empty = granted < want && p.limit == limit
 	}
 	return err
@@ -288,11 +292,18 @@ func (s *Spender) open(tenant string, window uint64) *purse {
 		s.purse[tenant] = p
 	}
 	if window != p.window {
-		left := min(p.left, 0)
-		*p = purse{window: window, left: left, owed: -left, asking: p.asking, limit: p.limit}
+		forgiven := max(p.credit-p.limit, 0)
+		debt := max(p.debt()-forgiven, 0)
+		*p = purse{
+			window: window, left: -debt, owed: debt, credit: min(p.credit-forgiven, debt),
+			asking: p.asking, limit: p.limit,
+		}
 	}
 	return p
 }
+
+// debt is what is missing in the purse.
+func (p *purse) debt() unit.Tokens { return max(-p.left, 0) }
 
 // forget drops purses of windows that are over, where there are many. The lock is
 // held. Tenants with a quota are bounded by the ledger.
@@ -310,24 +321,28 @@ func (s *Spender) forget(window uint64) {
 // Settle corrects what was reserved to what was used. It is called once.
 func (r Reservation) Settle(used unit.Tokens) {
 	if r.spender != nil {
-		r.spender.settle(r.tenant, r.window, r.tokens-used)
+		r.spender.settle(&r, r.tokens-used)
 	}
 }
 
 // settle gives back to the purse. Of a window that is over it pays back no more than
 // what is still owed from there; what was used too much counts in the present one.
-func (s *Spender) settle(tenant string, window uint64, back unit.Tokens) {
+func (s *Spender) settle(r *Reservation, back unit.Tokens) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.purse[tenant]
+	p := s.purse[r.tenant]
 	if p == nil {
 		return
 	}
-	if p.window != window {
+	if p.window != r.window {
 		back = min(back, p.owed)
 		p.owed -= back
 	}
 	p.left += back
+	if r.Credit != "" {
+		p.credit -= back
+	}
+	p.credit = max(min(p.credit, p.debt()), 0)
 }
 
 // Left is what this gateway holds of the tenant's quota now.

@@ -155,6 +155,50 @@ func TestOutageOfTheLedgerDelaysNobody(t *testing.T) {
 	})
 }
 
+// However long the ledger was out of reach and however much was used meanwhile, one
+// window pays for it.
+func TestALongOutageIsNotOwedForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &ledger{limit: 100, given: map[uint64]unit.Tokens{}}
+		s := NewSpender(SpenderConfig{}, l, clock.Real{})
+		l.down.Store(true)
+		for range 60 { // an hour, fifty times the limit in each minute
+			for range 50 {
+				r, _, ok := s.Reserve(t.Context(), "limited", 90)
+				if !ok || r.Credit == "" {
+					t.Fatal("an outage of the ledger is one of the service")
+				}
+				r.Settle(100)
+			}
+			time.Sleep(time.Minute)
+		}
+		l.down.Store(false)
+		time.Sleep(time.Minute) // it is asked again
+		refused := 0
+		for ; refused < 5; refused++ {
+			if _, _, ok := s.Reserve(t.Context(), "limited", 10); ok {
+				break
+			}
+			time.Sleep(time.Minute)
+		}
+		if refused != 1 {
+			t.Errorf("shut out for %d minutes, want one", refused)
+		}
+		// What outputs took beyond what was reserved, with grants, is owed whole.
+		r, _, ok := s.Reserve(t.Context(), "limited", 10)
+		if !ok {
+			t.Fatal("refused")
+		}
+		r.Settle(1000)
+		for range 8 {
+			time.Sleep(time.Minute)
+			if _, _, ok := s.Reserve(t.Context(), "limited", 10); ok {
+				t.Fatal("a debt of ten windows is forgotten")
+			}
+		}
+	})
+}
+
 // A client that leaves while the ledger is asked says nothing of the ledger, and the
 // grant is not lost.
 func TestLeavingIsNoOutage(t *testing.T) {

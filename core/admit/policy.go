@@ -121,11 +121,7 @@ func Policies() []Policy {
 // PolicyNamed reads a native policy: a name, with parameters behind it where others
 // than their defaults are wanted, "token-bucket(burst=1e6)". It is a new one.
 func PolicyNamed(text string) (Policy, error) {
-	part, err := native.ParsePart(text)
-	if err != nil {
-		return nil, err
-	}
-	return PolicyWith(part.Name, part.Params)
+	return native.Read("admission", text, Policies())
 }
 
 // PolicyWith is a new native policy of that name, with parameters by name; those left

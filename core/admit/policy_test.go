@@ -1,12 +1,12 @@
 package admit
 
 import (
+	"fmt"
 	"math"
-	"slices"
 	"testing"
 	"time"
 
-	"github.com/yardmaster/yardmaster/core/native"
+	"github.com/yardmaster/yardmaster/core/native/nativetest"
 )
 
 // ask is one of which nothing is known but what set says.
@@ -139,7 +139,8 @@ func TestParseClass(t *testing.T) {
 // parameter does something.
 func TestTune(t *testing.T) {
 	// verdicts are what a policy says of a run of requests.
-	verdicts := func(p Policy) (out []Verdict) {
+	verdicts := func(p Policy) string {
+		var out []Verdict
 		for n := range 200 {
 			out = append(out, p.Admit(ask(func(a *Ask) {
 				a.Now = a.Now.Add(time.Duration(n) * 10 * time.Millisecond)
@@ -147,30 +148,9 @@ func TestTune(t *testing.T) {
 				a.Waiting, a.KVUsage, a.TenantService, a.LeastService = n%4, .24, float64(n)*500, 0
 			})))
 		}
-		return out
+		return fmt.Sprint(out)
 	}
-	for _, p := range Policies() {
-		for _, param := range native.ParamsOf(p) {
-			with := func(v float64) []Verdict {
-				tuned, err := PolicyWith(p.Name(), map[string]float64{param.Name: v})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return verdicts(tuned)
-			}
-			fresh, err := PolicyNamed(p.Name())
-			if err != nil {
-				t.Fatal(err)
-			}
-			usual := verdicts(fresh)
-			if !slices.Equal(with(param.Default), usual) {
-				t.Errorf("%s: the default of %s is not %v", p.Name(), param.Name, param.Default)
-			}
-			if slices.Equal(with(param.Least), usual) && slices.Equal(with(param.Most), usual) {
-				t.Errorf("%s: %s does nothing", p.Name(), param.Name)
-			}
-		}
-	}
+	nativetest.Tune(t, Policies(), PolicyWith, verdicts)
 	if p, err := PolicyNamed("token-bucket(burst=0)"); err == nil {
 		t.Errorf("%+v", p)
 	}

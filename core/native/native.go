@@ -32,6 +32,17 @@ func Named[P Policy](use, name string, params map[string]float64, all []P) (P, e
 	return none, fmt.Errorf("unknown %s policy %q: use %s or %s", use, name, strings.Join(names[:last], ", "), names[last])
 }
 
+// Read is the policy that text names, with its parameters: see [ParsePart]. It stands
+// alone, so that its weight means nothing.
+func Read[P Policy](use, text string, all []P) (P, error) {
+	part, err := ParsePart(text)
+	if err != nil {
+		var none P
+		return none, err
+	}
+	return Named(use, part.Name, part.Params, all)
+}
+
 // with is p with parameters.
 func with[P Policy](p P, params map[string]float64) (P, error) {
 	if len(params) == 0 {

@@ -1,12 +1,13 @@
 package route
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
+	"strings"
 	"testing"
 
-	"github.com/yardmaster/yardmaster/core/native"
+	"github.com/yardmaster/yardmaster/core/native/nativetest"
 	"github.com/yardmaster/yardmaster/core/prefix"
 )
 
@@ -32,35 +33,16 @@ func scored(p Policy, seed uint64) []float64 {
 	return cost
 }
 
-func sameCosts(a, b []float64) bool {
-	return slices.EqualFunc(a, b, func(v, w float64) bool { return v == w || v != v && w != w })
-}
-
 // A parameter's stated default is what the policy does without it, and each
 // parameter does something.
 func TestTune(t *testing.T) {
-	for _, p := range Policies() {
-		for _, param := range native.ParamsOf(p) {
-			with := func(v float64) Policy {
-				tuned, err := PolicyWith(p.Name(), map[string]float64{param.Name: v})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return tuned
-			}
-			acts := false
-			for seed := range uint64(200) {
-				usual := scored(p, seed)
-				if got := scored(with(param.Default), seed); !sameCosts(got, usual) {
-					t.Fatalf("%s without %s: %v; with its default %v", p.Name(), param.Name, usual, got)
-				}
-				acts = acts || !sameCosts(scored(with(param.Least), seed), usual) || !sameCosts(scored(with(param.Most), seed), usual)
-			}
-			if !acts {
-				t.Errorf("%s: %s does nothing", p.Name(), param.Name)
-			}
+	nativetest.Tune(t, Policies(), PolicyWith, func(p Policy) string {
+		var out strings.Builder
+		for seed := range uint64(200) {
+			fmt.Fprintln(&out, scored(p, seed))
 		}
-	}
+		return out.String()
+	})
 	p, err := PolicyNamed("sticky=2(hold=40 max_wait_seconds=.5), kv-cost(requests=3)")
 	if err != nil {
 		t.Fatal(err)

@@ -1,13 +1,13 @@
 package scale
 
 import (
+	"fmt"
 	"math"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/yardmaster/yardmaster/core/fleet"
-	"github.com/yardmaster/yardmaster/core/native"
+	"github.com/yardmaster/yardmaster/core/native/nativetest"
 )
 
 // sample is one with some fields set; the others are unknown.
@@ -182,7 +182,8 @@ func TestPolicyNamed(t *testing.T) {
 // parameter does something.
 func TestTune(t *testing.T) {
 	// wants are what a policy wants of pools of many kinds.
-	wants := func(p Policy) (out []Want) {
+	wants := func(p Policy) string {
+		var out []Want
 		for n := range 400 {
 			share := float64(n%20) / 20
 			s := sample(func(s *Sample) {
@@ -196,30 +197,9 @@ func TestTune(t *testing.T) {
 			want[0].Reason = ""
 			out = append(out, want...)
 		}
-		return out
+		return fmt.Sprint(out)
 	}
-	for _, p := range Policies() {
-		for _, param := range native.ParamsOf(p) {
-			with := func(v float64) []Want {
-				tuned, err := PolicyWith(p.Name(), map[string]float64{param.Name: v})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return wants(tuned)
-			}
-			fresh, err := PolicyNamed(p.Name())
-			if err != nil {
-				t.Fatal(err)
-			}
-			usual := wants(fresh)
-			if !slices.Equal(with(param.Default), usual) {
-				t.Errorf("%s: the default of %s is not %v", p.Name(), param.Name, param.Default)
-			}
-			if slices.Equal(with(param.Least), usual) && slices.Equal(with(param.Most), usual) {
-				t.Errorf("%s: %s does nothing", p.Name(), param.Name)
-			}
-		}
-	}
+	nativetest.Tune(t, Policies(), PolicyWith, wants)
 	if p, err := PolicyNamed("sla(room=2)"); err == nil {
 		t.Errorf("%+v", p)
 	}

@@ -220,6 +220,9 @@ func Open[R any](ctx context.Context, cfg Config, fsm FSM[R]) (*Group[R], error)
 	g.tasks.Go(g.lead)
 	g.tasks.Go(g.watch)
 	g.tasks.Go(g.snapshotRegularly)
+	if !cfg.Nonvoter {
+		g.tasks.Go(g.noticeSilence)
+	}
 	return g, nil
 }
 

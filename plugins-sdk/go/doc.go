@@ -26,6 +26,12 @@
 // Go's compiler sends each turn of a loop through a switch over the whole function, and
 // fuel is counted by what a turn passes through. A loop over rows therefore belongs in
 // a function of its own, not inlined, without calls, and with few branches: with four
-// columns 350 units a row in place of 1,500. Bound it by min(n, ym.Rows), and no
-// index is checked. The builtin max of floats is a call.
+// columns 350 units and 12.5 ns a row in place of 1,500 units. Bound it by
+// min(n, ym.Rows), and no index is checked. The builtin max of floats is a call;
+// [NotNegative] is none.
+//
+// Where that is not quick enough: read each column once before the loop, so that it is
+// not checked for nil at each turn, have no branch in it, and take four rows a turn,
+// by a function of a row that Go inlines. That is 200 units and 6.8 ns a row in the
+// example kv-cost.
 package ym

@@ -1,10 +1,19 @@
 package ym
 
+import "math"
+
 // Unknown is a uint32 that is not known.
 const Unknown = ^uint32(0)
 
 // Known tells a number from NaN, which is unknown.
 func Known(v float32) bool { return v == v }
+
+// NotNegative is v, 0 if v is below, and NaN for NaN and -Inf. It has no branch, which
+// costs a loop in a guest more than the arithmetic.
+func NotNegative(v float32) float32 {
+	d := float64(v) // twice a float32 is always one of these
+	return float32((d + math.Abs(d)) / 2)
+}
 
 // RouterRequest is the request that a router finds a worker for. Times are in
 // milliseconds, NaN if unknown.

@@ -2,6 +2,7 @@ package ym
 
 import (
 	"encoding/hex"
+	"math"
 	"os"
 	"strings"
 	"testing"
@@ -57,6 +58,26 @@ func TestVerdicts(t *testing.T) {
 	} {
 		if uint64(got) != want {
 			t.Errorf("got %#x, want %#x", got, want)
+		}
+	}
+}
+
+func TestNotNegative(t *testing.T) {
+	inf, nan := float32(math.Inf(1)), float32(math.NaN())
+	for _, c := range []struct{ v, want float32 }{
+		{0, 0},
+		{1.5, 1.5},
+		{-1.5, 0},
+		{math.MaxFloat32, math.MaxFloat32},
+		{-math.MaxFloat32, 0},
+		{inf, inf},
+		{-inf, nan},
+		{math.SmallestNonzeroFloat32, math.SmallestNonzeroFloat32},
+		{-math.SmallestNonzeroFloat32, 0},
+		{nan, nan},
+	} {
+		if got := NotNegative(c.v); got != c.want && (Known(got) || Known(c.want)) {
+			t.Errorf("NotNegative(%v) = %v", c.v, got)
 		}
 	}
 }

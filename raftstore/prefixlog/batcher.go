@@ -29,7 +29,7 @@ type Config struct {
 	Submit Submit
 	// MaxBytes is when an entry is full, 32 KiB. A frame that is larger goes alone.
 	MaxBytes int
-	// MaxWait is the time from one entry to the next that is not full, 8 ms, and so
+	// MaxWait is the time from one entry to the next that is not full, 10 ms, and so
 	// the longest that a frame waits for others, while as many entries as InFlight, 4,
 	// are not under way already. A frame that comes after a pause goes at once.
 	MaxWait  time.Duration
@@ -42,7 +42,7 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	c.MaxBytes = min(cmp.Or(max(c.MaxBytes, 0), 32<<10), MaxEntry/2)
-	c.MaxWait = cmp.Or(max(c.MaxWait, 0), 8*time.Millisecond)
+	c.MaxWait = cmp.Or(max(c.MaxWait, 0), 10*time.Millisecond)
 	c.InFlight = cmp.Or(max(c.InFlight, 0), 4)
 	c.Queue = cmp.Or(max(c.Queue, 0), 8192)
 	c.Timeout = cmp.Or(max(c.Timeout, 0), 5*time.Second)

@@ -342,7 +342,7 @@ func (g *Group[R]) findFloor() error {
 func (c *Config) library(log *slog.Logger) *raft.Config {
 	conf := raft.DefaultConfig()
 	conf.LocalID = raft.ServerID(c.NodeID)
-	conf.HeartbeatTimeout, conf.ElectionTimeout = c.Heartbeat, c.Heartbeat
+	conf.HeartbeatTimeout, conf.ElectionTimeout = c.Heartbeat, c.Heartbeat+1 // lookNow needs the nanosecond
 	conf.LeaderLeaseTimeout = c.Lease
 	conf.CommitTimeout = commitTimeout
 	conf.MaxAppendEntries = maxAppendEntries

@@ -38,14 +38,12 @@ func TestPrefixStateFollowsTheFleet(t *testing.T) {
 			})
 		})
 		gauge := func(d measure.Desc, labels ...string) float64 { return registry.Gauge(d, labels...).Value() }
-		time.Sleep(time.Second)
-		synctest.Wait()
+		pass(time.Second)
 		if n := state.Stats().Workers; n != 2 || gauge(measure.PrefixPairs) != 2 {
 			t.Errorf("a follower left %d workers and shows %v pairs", n, gauge(measure.PrefixPairs))
 		}
 		leading.Store(true)
-		time.Sleep(time.Second)
-		synctest.Wait()
+		pass(time.Second)
 		if _, ok := state.Table().Find("b", 1); !ok || state.Stats().Workers != 1 || state.Sweeping() {
 			t.Errorf("the leader left %+v", state.Stats())
 		}

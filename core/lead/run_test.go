@@ -51,6 +51,13 @@ func (f *fakePlanner) set(leading bool, fail error) {
 	f.leading, f.fail = leading, fail
 }
 
+// pass lets time pass and all that was due be done: what a test changes next meets no
+// step half way.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakePlanner{machine: planner.New(), leading: true}
@@ -68,27 +75,27 @@ func TestRun(t *testing.T) {
 		defer wg.Wait()
 		defer cancel()
 
-		time.Sleep(time.Second)
+		pass(time.Second)
 		gauge := registry.Gauge(measure.Workers, "m", "both", "ready")
 		if gauge.Value() != 1 {
 			t.Errorf("workers gauge %v", gauge.Value())
 		}
 		f.set(true, errors.New("no quorum"))
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if len(f.View().Workers) != 1 {
 			t.Fatal("expired without a commit")
 		}
 		f.set(false, nil)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if len(f.View().Workers) != 1 {
 			t.Fatal("a follower expired a worker")
 		}
 		f.set(true, nil)
-		time.Sleep(DefaultGrace - time.Second)
+		pass(DefaultGrace - time.Second)
 		if len(f.View().Workers) != 1 {
 			t.Fatal("a new leader expired a worker within its grace")
 		}
-		time.Sleep(3 * time.Second)
+		pass(3 * time.Second)
 		if len(f.View().Workers) != 0 {
 			t.Error("a silent worker was not expired")
 		}

@@ -134,8 +134,7 @@ func (b *bench) register(t *testing.T, id fleet.WorkerID, role fleet.Role) {
 
 // ticks lets n intervals pass.
 func (b *bench) ticks(n int) {
-	time.Sleep(time.Duration(n) * b.scaler.cfg.Every)
-	synctest.Wait()
+	pass(time.Duration(n) * b.scaler.cfg.Every)
 }
 
 // desired is the decode pool's size by the plan, -1 without one.

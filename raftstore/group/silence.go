@@ -35,8 +35,8 @@ func (g *Group[R]) noticeSilence() {
 		if g.raft.State() != raft.Follower {
 			leader = ""
 		}
-		patience := patience(g.raft.GetConfiguration().Configuration(), raft.ServerID(g.cfg.NodeID), leader, g.cfg.Heartbeat)
-		if w.over(time.Now(), leader, g.raft.CurrentTerm(), g.raft.LastContact(), patience) {
+		bears := patience(g.raft.GetConfiguration().Configuration(), raft.ServerID(g.cfg.NodeID), leader, g.cfg.Heartbeat)
+		if w.over(time.Now(), leader, g.raft.CurrentTerm(), g.raft.LastContact(), bears) {
 			g.lookNow()
 		}
 		timer.Reset(time.Until(w.due))

@@ -36,17 +36,12 @@ func TestSilentLeaderIsReplacedWithinATimeoutAndAQuarter(t *testing.T) {
 // sayLastWord has all members hear an entry of the leader at about the same time.
 func sayLastWord(t *testing.T, members []*node, lead *node) {
 	t.Helper()
-	if _, err := apply(t, lead, "x", time.Second); err != nil {
-		t.Fatal(err)
-	}
+	_, err := apply(t, lead, "x", time.Second)
+	must(t, err)
 	last := lead.Status().Last
-	for i := 0; i < len(members); {
-		if members[i].Status().Last == last {
-			i++
-			continue
-		}
-		time.Sleep(time.Microsecond)
-	}
+	eventually(t, "all have the entry", func() bool {
+		return !slices.ContainsFunc(members, func(m *node) bool { return m.Status().Last != last })
+	})
 }
 
 // A member that does not hear the leader must not disturb those that do.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -87,7 +88,7 @@ func TestSnapshotBesideARestore(t *testing.T) {
 			<-g.met
 		}
 		far := without(members, lead)[0] // gets the restored state as a snapshot
-		isolate(members, indexOf(members, far))
+		isolate(members, slices.Index(members, far))
 		restored := make(chan error, 1)
 		go func() { restored <- lead.Restore(within(t, time.Minute), meta, bytes.NewReader(saved)) }()
 		time.Sleep(time.Second)
@@ -104,7 +105,7 @@ func TestSnapshotBesideARestore(t *testing.T) {
 			_, err = apply(t, lead, "x", time.Second)
 			must(t, err)
 		}
-		connect(members, indexOf(members, far))
+		connect(members, slices.Index(members, far))
 		time.Sleep(5 * time.Second)
 		lead = leader(t, members, 5*time.Second)
 		index, err := lead.ReadIndex(within(t, time.Second))
@@ -115,15 +116,6 @@ func TestSnapshotBesideARestore(t *testing.T) {
 			}
 		}
 	})
-}
-
-func indexOf(members []*node, m *node) int {
-	for i := range members {
-		if members[i] == m {
-			return i
-		}
-	}
-	return -1
 }
 
 // A leader that is cut off right after it has restored by itself holds a state
@@ -140,7 +132,7 @@ func TestARestoreThatWasNotCommittedIsOverruled(t *testing.T) {
 			_, err = apply(t, lead, "x", time.Second)
 			must(t, err)
 		}
-		isolate(members, indexOf(members, lead))
+		isolate(members, slices.Index(members, lead))
 		if err := lead.Restore(within(t, time.Second), meta, bytes.NewReader(saved)); !errors.Is(err, ErrAmbiguous) {
 			t.Errorf("restored alone: %v", err)
 		}
@@ -151,7 +143,7 @@ func TestARestoreThatWasNotCommittedIsOverruled(t *testing.T) {
 		next := leader(t, others, 10*time.Second)
 		_, err = apply(t, next, "y", time.Second)
 		must(t, err)
-		connect(members, indexOf(members, lead))
+		connect(members, slices.Index(members, lead))
 		waitFault(t, lead)
 		if !errors.Is(lead.Fault(), ErrOverruled) {
 			t.Errorf("fault %v", lead.Fault())
@@ -208,7 +200,7 @@ func TestAnOverruledMemberComesBack(t *testing.T) {
 		_, err = apply(t, lead, "x", 20*time.Second)
 		must(t, err)
 	}
-	i := indexOf(members, lead)
+	i := slices.Index(members, lead)
 	isolate(members, i)
 	_ = lead.Restore(within(t, 20*time.Second), meta, bytes.NewReader(saved)) // it may have lost leadership by now
 	if lead.fsm.total() != 3 {

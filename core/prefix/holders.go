@@ -218,6 +218,9 @@ func (r *rowArena) take(left int64) (uint32, bool) {
 	return r.used - 1, true
 }
 
+// chunksUsed is how many chunks have rows that were ever taken.
+func (r *rowArena) chunksUsed() int { return int(r.used+chunkRows-1) / chunkRows }
+
 func (r *rowArena) row(n uint32) []uint64 {
 	return rowIn(*r.chunks.Load(), r.words, n)
 }

@@ -76,8 +76,9 @@ type Index struct {
 	freeWorkers []Worker // a stack
 	freeSlots   []uint16 // a stack
 	sweeping    sweep
-	images      []*image // under way: see touch
-	sink        uint64   // keeps the compiler from dropping warm's reads
+	images      []*image    // under way: see touch
+	spares      []*[]uint64 // pages for the next
+	sink        uint64      // keeps the compiler from dropping warm's reads
 
 	blocks    atomic.Int64
 	held      atomic.Int64 // (block, holder) pairs, retired ones until swept
@@ -401,6 +402,7 @@ func (x *Index) newPage(depth uint8) uint32 {
 	n := x.pages.alloc()
 	if int(n) == len(x.meta) {
 		x.meta = append(x.meta, pageMeta{})
+		x.stock()
 	}
 	x.touch(n)
 	x.meta[n] = pageMeta{depth: depth, inUse: true}

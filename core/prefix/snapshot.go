@@ -3,6 +3,7 @@ package prefix
 import (
 	"encoding/binary"
 	"io"
+	"runtime"
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
@@ -35,19 +36,17 @@ const (
 type Snapshot struct {
 	image   *image
 	applied uint64
-	workers []attached
+	workers []*attached
 }
 
-// Snapshot captures the state. It copies what is small; pages of the index are
-// copied as they are written, or before they change. The caller releases it.
+// Snapshot captures the state. It copies what is small; workers are copied before
+// they change, and so are pages of the index that have not been written yet. The
+// caller releases it.
 func (s *State) Snapshot() *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := &Snapshot{image: s.index.capture(), applied: s.applied, workers: make([]attached, 0, len(s.workers))}
-	for _, a := range s.workers {
-		out.workers = append(out.workers, *a)
-	}
-	return out
+	s.captures++
+	return &Snapshot{image: s.index.capture(), applied: s.applied, workers: slices.Clone(s.workers)}
 }
 
 // Release frees what the snapshot holds. Releasing twice is harmless.
@@ -59,8 +58,8 @@ func (s *Snapshot) WriteTo(w io.Writer) (int64, error) {
 	out.Write(sectionHead, sectionVersion, s.appendHead)
 	for run := range slices.Chunk(s.workers, workersRun) {
 		out.Write(sectionWorkers, sectionVersion, func(b []byte) []byte {
-			for i := range run {
-				b = run[i].append(b)
+			for _, a := range run {
+				b = a.append(b)
 			}
 			return b
 		})
@@ -124,19 +123,36 @@ func (im *image) write(out *section.Writer) {
 	out.Write(sectionFree, sectionVersion, func(b []byte) []byte {
 		return appendList(appendList(b, im.freePages), im.freeRows)
 	})
-	pages := make([]numberedPage, 0, pagesRun)
-	for {
-		if pages = im.read(pages[:0]); len(pages) == 0 {
-			break
-		}
+	im.writePages(out)
+	im.writeRows(out)
+	runtime.KeepAlive(im.x) // its memory has been read
+}
+
+func (im *image) writePages(out *section.Writer) {
+	pages, p := reader{parts: im.pages}, new(pageMem)
+	for n := im.nextPage(0); int(n) < len(im.meta); {
+		pages.giveBack()
 		out.Write(sectionPages, sectionVersion, func(b []byte) []byte {
-			for i := range pages {
-				b = im.appendPage(b, &pages[i])
+			for range pagesRun {
+				if int(n) == len(im.meta) {
+					break
+				}
+				pages.take(n, im.x.pageWords(n), p[:])
+				b = im.appendPage(b, n, p)
+				n = im.nextPage(n + 1)
 			}
 			return b
 		})
 	}
-	im.writeRows(out)
+	pages.giveBack()
+}
+
+// nextPage is the first page in use from n on, or the number of all.
+func (im *image) nextPage(n uint32) uint32 {
+	for int(n) < len(im.meta) && !im.meta[n].inUse {
+		n++
+	}
+	return n
 }
 
 func (im *image) appendSlots(b []byte) []byte {
@@ -162,14 +178,14 @@ func appendList[T Worker | uint16 | uint32](b []byte, list []T) []byte {
 
 // appendPage appends a page's number, its depth and hand, all tags and the live
 // slots.
-func (im *image) appendPage(b []byte, p *numberedPage) []byte {
-	m := im.meta[p.n]
-	b = append(le.AppendUint32(b, p.n), m.depth, m.hand)
+func (im *image) appendPage(b []byte, n uint32, p *pageMem) []byte {
+	m := im.meta[n]
+	b = append(le.AppendUint32(b, n), m.depth, m.hand)
 	for g := range pageGroups {
-		b = le.AppendUint64(b, p.page[g])
+		b = le.AppendUint64(b, p[g])
 	}
-	p.page.eachLive(func(at int) {
-		for _, word := range p.page[at : at+slotWords] {
+	p.eachLive(func(at int) {
+		for _, word := range p[at : at+slotWords] {
 			b = le.AppendUint64(b, word)
 		}
 	})
@@ -178,12 +194,13 @@ func (im *image) appendPage(b []byte, p *numberedPage) []byte {
 
 func (im *image) writeRows(out *section.Writer) {
 	free := im.freeRow()
-	chunk := make([]uint64, chunkRows*im.words)
+	rows, chunk := reader{parts: im.rows}, make([]uint64, chunkRows*im.words)
 	for n := uint32(0); n < im.rowsUsed; {
+		rows.giveBack()
 		out.Write(sectionRows, sectionVersion, func(b []byte) []byte {
 			for ; n < im.rowsUsed && len(b) < rowsBytes; n++ {
-				if n%chunkRows == 0 {
-					im.readRows(chunk)
+				if at := n / chunkRows; n%chunkRows == 0 {
+					rows.take(at, im.x.rowWords(at), chunk)
 				}
 				if free[n] {
 					continue

@@ -20,18 +20,21 @@ import (
 type State struct {
 	options Options
 
-	mu      sync.Mutex
-	index   *Index
-	workers []*attached                  // by ID
-	named   map[fleet.WorkerID]*attached // the same; each frame asks for one
-	version uint64                       // of the table; each node's own
-	applied uint64                       // frames so far
+	mu       sync.Mutex
+	index    *Index
+	workers  []*attached                  // by ID
+	named    map[fleet.WorkerID]*attached // the same; each frame asks for one
+	version  uint64                       // of the table; each node's own
+	applied  uint64                       // frames so far
+	captures uint64                       // snapshots so far
 
 	table atomic.Pointer[Table]
 }
 
-// attached is one incarnation.
+// attached is one incarnation. One that a snapshot has seen is not changed any more:
+// see [State.own].
 type attached struct {
+	seen   uint64 // captures when it was made
 	id     fleet.WorkerID
 	epoch  fleet.Epoch
 	worker Worker
@@ -179,7 +182,7 @@ func (s *State) apply(f *Frame) Outcome {
 		return Applied
 	case FrameDetach, FrameDelta, FrameBegin, FramePart, FrameEnd:
 		if a := s.current(f.Worker, f.Epoch); a != nil {
-			return s.applyTo(a, f)
+			return s.applyTo(s.own(a), f)
 		}
 	}
 	return Unattached
@@ -223,6 +226,18 @@ func (s *State) current(id fleet.WorkerID, epoch fleet.Epoch) *attached {
 	return nil
 }
 
+// own is a itself, or what takes its place because a snapshot has it.
+func (s *State) own(a *attached) *attached {
+	if a.seen == s.captures {
+		return a
+	}
+	fresh := *a
+	fresh.seen = s.captures
+	i, _ := s.find(a.id)
+	s.workers[i], s.named[a.id] = &fresh, &fresh
+	return &fresh
+}
+
 // attach makes room for an incarnation. An older one of the worker is over; a
 // newer one stays.
 func (s *State) attach(f *Frame) Outcome {
@@ -241,7 +256,7 @@ func (s *State) attach(f *Frame) Outcome {
 	if err != nil {
 		return NoRoom
 	}
-	a := &attached{id: f.Worker, epoch: f.Epoch, worker: w}
+	a := &attached{seen: s.captures, id: f.Worker, epoch: f.Epoch, worker: w}
 	s.workers = slices.Insert(s.workers, i, a)
 	s.named[a.id] = a
 	s.publish()

@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/yardmaster/yardmaster/core/fleet"
@@ -213,6 +214,74 @@ func TestASnapshotIsOfOneMoment(t *testing.T) {
 		}
 		if len(s.index.images) != 0 {
 			t.Error("the writer still copies for a snapshot that is over")
+		}
+	}
+}
+
+// TestASnapshotIsOfOneMomentOnTwoProcessors: so is what is written at the very
+// time at which frames are applied.
+func TestASnapshotIsOfOneMomentOnTwoProcessors(t *testing.T) {
+	for seed := range uint64(fewer(12, 3)) {
+		tell := newTeller(seed, 24)
+		tell.common = 200
+		s := NewState(Options{Budget: 2 << 20, Workers: 20})
+		for range fewer(300, 150) {
+			apply(t, s, tell.frames())
+		}
+		for range fewer(20, 5) {
+			want := snapshotOf(t, s)
+			var wg sync.WaitGroup
+			snap := s.Snapshot()
+			begun, over := make(chan struct{}), make(chan struct{})
+			wg.Go(func() {
+				close(begun)
+				for {
+					select {
+					case <-over:
+						return
+					default:
+						apply(t, s, tell.frames())
+					}
+				}
+			})
+			<-begun
+			var got bytes.Buffer
+			_, err := snap.WriteTo(&got)
+			close(over)
+			wg.Wait()
+			snap.Release()
+			if err != nil || !bytes.Equal(got.Bytes(), want) {
+				t.Fatalf("seed %d: the snapshot mixes moments, %v", seed, err)
+			}
+		}
+	}
+}
+
+// TestSparesComeBack: whatever becomes of a snapshot, the next one's writer finds
+// pages to keep copies in, and no more of them each time.
+func TestSparesComeBack(t *testing.T) {
+	tell := newTeller(1, 24)
+	s := NewState(Options{Budget: 8 << 20, Workers: 20})
+	for s.index.sparesWanted() < 3 {
+		apply(t, s, tell.frames())
+	}
+	for name, write := range map[string]func(*Snapshot) error{
+		"written": func(snap *Snapshot) error {
+			_, err := snap.WriteTo(&applying{new(bytes.Buffer), func() { apply(t, s, tell.frames()) }})
+			return err
+		},
+		"not written": func(*Snapshot) error { return nil },
+	} {
+		for range 3 {
+			snap := s.Snapshot()
+			if err := write(snap); err != nil {
+				t.Fatal(err)
+			}
+			snap.Release()
+			snap.Release()
+			if got, want := len(s.index.spares), s.index.sparesWanted(); got != want {
+				t.Errorf("%s: %d spares, want %d", name, got, want)
+			}
 		}
 	}
 }

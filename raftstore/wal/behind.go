@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"sync"
 	"time"
 
@@ -119,8 +120,11 @@ func (g *Guarded) storeBehind(logs []*raft.Log) error {
 	return nil
 }
 
-// writeBehind writes what was taken until nothing is left.
+// writeBehind writes what was taken until nothing is left. The goroutines that send
+// it to the others are about to be woken, and would wait for this one's disk if the
+// scheduler had queued them behind it: so they go first.
 func (g *Guarded) writeBehind() {
+	runtime.Gosched()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for g.recent.unwritten > 0 && (g.fault == nil || errors.Is(g.fault, errStoreClosed)) {

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -45,7 +46,11 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interva
 // tune sets what an accepted or dialled connection needs. On one that is not
 // TCP there is nothing to set.
 func tune(c net.Conn) {
-	t, ok := c.(*net.TCPConn)
+	t, ok := c.(interface {
+		SetNoDelay(noDelay bool) error
+		SetKeepAliveConfig(config net.KeepAliveConfig) error
+		syscall.Conn
+	})
 	if !ok {
 		return
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
 	"github.com/yardmaster/yardmaster/cmd/internal/hugemem"
+	"github.com/yardmaster/yardmaster/cmd/internal/quietnet"
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/load"
 	"github.com/yardmaster/yardmaster/core/prefix"
@@ -70,7 +71,9 @@ func enter(ctx context.Context, p Process, m membership) (*node, error) {
 		return nil, errors.Join(err, ln.Close())
 	}
 	out := &node{identity: who}
-	out.port = transport.NewPort(transport.PortConfig{Listener: ln, Identity: who, Registry: p.Registry, Logger: p.Log})
+	out.port = transport.NewPort(transport.PortConfig{
+		Listener: quietnet.Listen(ln), Dialer: quietnet.Dial, Identity: who, Registry: p.Registry, Logger: p.Log,
+	})
 	times := m.Cluster.RaftMultiplier
 	out.config = raftstore.Config{
 		Dir: m.Dir, InMemory: m.Voter && m.Dir == "", NodeID: m.ID, Nonvoter: !m.Voter,

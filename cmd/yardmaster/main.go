@@ -9,6 +9,8 @@ package main
 import (
 	"context"
 	"os"
+
+	"github.com/yardmaster/yardmaster/cmd/internal/timerslack"
 )
 
 // version and commit are set by the linker.
@@ -18,6 +20,6 @@ var (
 )
 
 func main() {
-	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, environ: os.Environ(), version: version, commit: commit}
+	a := &app{raise: timerslack.Raise, in: os.Stdin, out: os.Stdout, err: os.Stderr, environ: os.Environ(), version: version, commit: commit}
 	os.Exit(a.run(context.Background(), os.Args[1:]))
 }

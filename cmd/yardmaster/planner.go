@@ -9,6 +9,7 @@ import (
 
 	"github.com/yardmaster/yardmaster/cmd/internal/assemble"
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
+	"github.com/yardmaster/yardmaster/cmd/internal/timerslack"
 )
 
 func (a *app) plannerCommand() *cobra.Command {
@@ -42,6 +43,9 @@ second signal ends it at once.`,
   yardmaster planner --id planner-1 --data-dir state --token-file cluster.token --join 10.0.0.1:8092 --peer-listen 10.0.0.2:8092 --listen 10.0.0.2:8090 --tls-plaintext --gateway=false`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if a.raise != nil {
+				_ = a.raise(timerslack.Ours) // it costs more without, and that is all
+			}
 			e, err := a.load(flags)
 			if err != nil {
 				return err

@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -27,6 +28,7 @@ type app struct {
 	environ  []string
 	version  string
 	commit   string
+	raise    func(slack time.Duration) error // starts the program again: see timerslack; nil in tests
 
 	log   *logline.Handler // of a command that logs; closed by run
 	file  string           // --config

@@ -51,28 +51,43 @@ func (x *Index) capture() *image {
 	return im
 }
 
-// release lets the writer go on without copying. Releasing twice is harmless.
+// release lets the writer go on without copying, and has spares ready for the next
+// image. Releasing twice is harmless.
 func (im *image) release() {
 	x := im.x
 	x.mu.Lock()
-	defer x.mu.Unlock()
 	i := slices.Index(x.images, im)
-	if i < 0 {
+	if i >= 0 {
+		x.images = slices.Delete(x.images, i, i+1)
+		im.pages, im.rows = nil, nil
+	}
+	wanted := x.sparesWanted()
+	x.mu.Unlock()
+	if i < 0 || wanted == 0 {
 		return
 	}
-	x.images = slices.Delete(x.images, i, i+1)
-	x.spares = append(x.spares, im.pages.left()...)
-	x.spares = x.spares[:min(len(x.spares), x.sparesWanted())]
+	spares := newSpares(wanted*pageWords*8, pageWords) // nobody waits for it
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.spares = spares
 }
 
-// sparesWanted is how many pages the writer has ready to keep copies in when an
-// image is taken: just then all that it changes is to be kept.
-func (x *Index) sparesWanted() int { return int(x.pages.used) / pagesASpare }
+// sparesWanted is how many pages the writer should have ready to keep copies in when
+// an image is taken: just then all that it changes is to be kept.
+func (x *Index) sparesWanted() int {
+	if !x.imaged {
+		return 0
+	}
+	return int(x.pages.used) / pagesASpare
+}
+
+// pagesASpare is the pages of an index for each spare that waits for the next image.
+const pagesASpare = 128
 
 // stock makes the spares that the index should have by its size.
 func (x *Index) stock() {
 	if n := x.sparesWanted() - len(x.spares); n > 0 && len(x.images) == 0 {
-		x.spares = append(x.spares, room(n, pageWords)...)
+		x.spares = append(x.spares, newSpares(n*pageWords*8, pageWords)...)
 	}
 }
 

@@ -26,7 +26,8 @@ var ErrFull = errors.New("prefix: no free worker number")
 // Options configure an [Index]. The zero value has the documented defaults.
 type Options struct {
 	// Budget bounds the index's memory; 0 means 256 MiB. The smallest that works
-	// is about 1 MiB.
+	// is about 1 MiB. A [State] has up to 1 % more ready for snapshots, and for the
+	// time of one a copy of what changes meanwhile.
 	Budget unit.Bytes
 	// Workers bounds the workers attached at once; 0 means 1024. A block held by
 	// more than eight workers costs Workers/8 bytes more.
@@ -77,7 +78,8 @@ type Index struct {
 	freeSlots   []uint16 // a stack
 	sweeping    sweep
 	images      []*image    // under way: see touch
-	spares      []*[]uint64 // pages for the next
+	imaged      bool        // images are taken of it
+	spares      []*[]uint64 // pages for the next: see stock
 	sink        uint64      // keeps the compiler from dropping warm's reads
 
 	blocks    atomic.Int64

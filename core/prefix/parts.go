@@ -8,88 +8,84 @@ import "sync/atomic"
 // for a kept copy then, so that what it copied is whole unless there is one. Neither
 // waits for the other.
 type parts struct {
-	words int // of a part
+	n     uint32 // how many
+	words int    // of a part
 	kept  []atomic.Pointer[keptRun]
 	read  atomic.Uint32 // parts before this one have been read: no need to keep them
 
-	spare  atomic.Pointer[spares] // from the reader, who has time
-	spared []*[]uint64            // the writer's
+	handed atomic.Pointer[spares] // from the reader, who has time, to the writer
+	own    []*[]uint64            // the writer's
 }
 
-// spares are parts to keep copies in. They make a list.
+// spares are parts to keep copies in, and further ones.
 type spares struct {
 	parts []*[]uint64
 	next  *spares
 }
 
 const (
-	partsRun    = 64
-	sparesGiven = 256 // new ones, when the writer has none
-	sparesTaken = 16  // new ones that the writer makes itself
-	pagesASpare = 128 // of an index, for each spare that waits for the next image
+	keptRunParts = 64
+	handedBytes  = 1 << 20 // of new spares, when there are no others to hand over
+	ownBytes     = 1 << 16 // of new spares that the writer makes when it finds none
 )
 
 // keptRun is where the copies of successive parts are, if they were kept.
-type keptRun [partsRun]atomic.Pointer[[]uint64]
+type keptRun [keptRunParts]atomic.Pointer[[]uint64]
 
 // newParts is n parts of words words each, of which nothing is kept. The spares
 // are the writer's.
-func newParts(n, words int, spared []*[]uint64) *parts {
-	return &parts{words: words, kept: make([]atomic.Pointer[keptRun], (n+partsRun-1)/partsRun), spared: spared}
+func newParts(n, words int, spares []*[]uint64) *parts {
+	return &parts{n: uint32(n), words: words, kept: make([]atomic.Pointer[keptRun], (n+keptRunParts-1)/keptRunParts), own: spares}
 }
 
 // keep is called by the writer before it changes part n, of which live is the
 // memory.
 func (p *parts) keep(n uint32, live []uint64) {
-	at, i := n/partsRun, n%partsRun
-	if int(at) >= len(p.kept) || n < p.read.Load() {
+	if n >= p.n || n < p.read.Load() {
 		return
 	}
-	run := p.kept[at].Load()
+	run := p.kept[n/keptRunParts].Load()
 	if run == nil {
 		run = new(keptRun)
-		p.kept[at].Store(run)
+		p.kept[n/keptRunParts].Store(run)
 	}
-	if run[i].Load() == nil {
-		to := p.take()
+	if at := &run[n%keptRunParts]; at.Load() == nil {
+		to := p.spare()
 		copy(*to, live)
-		run[i].Store(to)
+		at.Store(to)
 	}
 }
 
 // copyOf is the copy of part n, or nil.
 func (p *parts) copyOf(n uint32) *[]uint64 {
-	run := p.kept[n/partsRun].Load()
+	run := p.kept[n/keptRunParts].Load()
 	if run == nil {
 		return nil
 	}
-	return run[n%partsRun].Load()
+	return run[n%keptRunParts].Load()
 }
 
-// take is a part to keep a copy in.
-func (p *parts) take() *[]uint64 {
-	if len(p.spared) == 0 && len(p.left()) == 0 {
-		p.spared = room(sparesTaken, p.words)
+// spare is a part to keep a copy in.
+func (p *parts) spare() *[]uint64 {
+	if len(p.own) == 0 {
+		for s := p.handed.Swap(nil); s != nil; s = s.next {
+			p.own = append(p.own, s.parts...)
+		}
 	}
-	return pop(&p.spared)
-}
-
-// left is all spares that there are. They remain the writer's.
-func (p *parts) left() []*[]uint64 {
-	for s := p.spare.Swap(nil); s != nil; s = s.next {
-		p.spared = append(p.spared, s.parts...)
+	if len(p.own) == 0 {
+		p.own = newSpares(ownBytes, p.words)
 	}
-	return p.spared
+	return pop(&p.own)
 }
 
-// room is n parts of words words each, for which the system has found memory:
-// whoever writes them waits for none.
-func room(n, words int) []*[]uint64 {
-	all, each, out := make([]uint64, n*words), make([][]uint64, n), make([]*[]uint64, n)
-	clear(all)
+// newSpares is parts of words words each, of about so many bytes together, for which
+// the system has found memory: whoever writes them waits for none.
+func newSpares(bytes, words int) []*[]uint64 {
+	out := make([]*[]uint64, max(1, bytes/(8*words)))
 	for i := range out {
-		each[i] = all[i*words : (i+1)*words : (i+1)*words]
-		out[i] = &each[i]
+		s := make([]uint64, words)
+		clear(s)
+		out[i] = &s
 	}
 	return out
 }
@@ -100,9 +96,9 @@ type reader struct {
 	done []*[]uint64 // kept copies that have been read
 }
 
-// take copies part n, of which live is the memory, to dst. Parts before n are read
+// copy copies part n, of which live is the memory, to dst. Parts before n are read
 // no more.
-func (r *reader) take(n uint32, live, dst []uint64) {
+func (r *reader) copy(n uint32, live, dst []uint64) {
 	if r.copyOf(n) == nil {
 		for i := range dst {
 			dst[i] = atomic.LoadUint64(&live[i])
@@ -115,18 +111,19 @@ func (r *reader) take(n uint32, live, dst []uint64) {
 	r.read.Store(n + 1)
 }
 
-// giveBack lets the writer have the kept copies that were read, or new memory: it
-// finds some whenever it has none left.
-func (r *reader) giveBack() {
-	given := &spares{parts: r.done, next: r.spare.Load()}
-	if given.next == nil && len(r.done) == 0 {
-		given.parts = room(sparesGiven, r.words)
-	}
-	if len(given.parts) == 0 {
+// handOver lets the writer have the kept copies that were read, or new memory when
+// there are none and it has taken all that was handed over before.
+func (r *reader) handOver() {
+	s := &spares{parts: r.done, next: r.handed.Load()}
+	switch {
+	case len(r.done) > 0:
+	case s.next == nil:
+		s.parts = newSpares(handedBytes, r.words)
+	default:
 		return
 	}
-	for !r.spare.CompareAndSwap(given.next, given) {
-		given.next = r.spare.Load()
+	for !r.handed.CompareAndSwap(s.next, s) {
+		s.next = r.handed.Load()
 	}
 	r.done = nil
 }

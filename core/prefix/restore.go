@@ -387,6 +387,7 @@ func (l *loader) finish() error {
 		}
 	}
 	x.pages.free, x.rows.free = l.pageList, l.rowList
+	x.imaged = true
 	x.stock()
 	x.account()
 	return nil

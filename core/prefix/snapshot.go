@@ -3,7 +3,6 @@ package prefix
 import (
 	"encoding/binary"
 	"io"
-	"runtime"
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
@@ -125,26 +124,24 @@ func (im *image) write(out *section.Writer) {
 	})
 	im.writePages(out)
 	im.writeRows(out)
-	runtime.KeepAlive(im.x) // its memory has been read
 }
 
 func (im *image) writePages(out *section.Writer) {
 	pages, p := reader{parts: im.pages}, new(pageMem)
-	for n := im.nextPage(0); int(n) < len(im.meta); {
-		pages.giveBack()
+	for n := im.nextPage(0); int(n) < len(im.meta) && out.Err() == nil; {
+		pages.handOver()
 		out.Write(sectionPages, sectionVersion, func(b []byte) []byte {
 			for range pagesRun {
 				if int(n) == len(im.meta) {
 					break
 				}
-				pages.take(n, im.x.pageWords(n), p[:])
+				pages.copy(n, im.x.pageWords(n), p[:])
 				b = im.appendPage(b, n, p)
 				n = im.nextPage(n + 1)
 			}
 			return b
 		})
 	}
-	pages.giveBack()
 }
 
 // nextPage is the first page in use from n on, or the number of all.
@@ -195,12 +192,12 @@ func (im *image) appendPage(b []byte, n uint32, p *pageMem) []byte {
 func (im *image) writeRows(out *section.Writer) {
 	free := im.freeRow()
 	rows, chunk := reader{parts: im.rows}, make([]uint64, chunkRows*im.words)
-	for n := uint32(0); n < im.rowsUsed; {
-		rows.giveBack()
+	for n := uint32(0); n < im.rowsUsed && out.Err() == nil; {
+		rows.handOver()
 		out.Write(sectionRows, sectionVersion, func(b []byte) []byte {
 			for ; n < im.rowsUsed && len(b) < rowsBytes; n++ {
 				if at := n / chunkRows; n%chunkRows == 0 {
-					rows.take(at, im.x.rowWords(at), chunk)
+					rows.copy(at, im.x.rowWords(at), chunk)
 				}
 				if free[n] {
 					continue

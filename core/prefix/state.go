@@ -134,6 +134,7 @@ type Position struct {
 // NewState is an empty state whose index has these options.
 func NewState(o Options) *State {
 	s := &State{options: o, index: New(o), named: map[fleet.WorkerID]*attached{}}
+	s.index.imaged = true
 	s.publish()
 	return s
 }

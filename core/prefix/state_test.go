@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -111,13 +112,17 @@ func (t *teller) mend(w *told, blocks []Hash) []Frame {
 	base := Frame{Worker: w.id, Epoch: w.epoch, Repair: w.repair}
 	begin := base
 	begin.Kind = FrameBegin
+	some := t.rng.IntN(2) == 0 // not all buckets
 	for b := range NumBuckets {
-		begin.Buckets.Add(uint8(b))
+		if !some || t.rng.IntN(4) > 0 {
+			begin.Buckets.Add(uint8(b))
+		}
 	}
 	out := []Frame{begin}
 	part := base
 	part.Kind = FramePart
-	for run := range slices.Chunk(blocks, MaxFrameBlocks) {
+	mended := slices.DeleteFunc(slices.Clone(blocks), func(h Hash) bool { return !begin.Buckets.Has(h.Bucket()) })
+	for run := range slices.Chunk(mended, MaxFrameBlocks) {
 		part.Stores = run
 		out = append(out, part)
 		part.Part++
@@ -258,31 +263,66 @@ func TestASnapshotIsOfOneMomentOnTwoProcessors(t *testing.T) {
 }
 
 // TestSparesComeBack: whatever becomes of a snapshot, the next one's writer finds
-// pages to keep copies in, and no more of them each time.
+// pages to keep copies in.
 func TestSparesComeBack(t *testing.T) {
 	tell := newTeller(1, 24)
 	s := NewState(Options{Budget: 8 << 20, Workers: 20})
 	for s.index.sparesWanted() < 3 {
 		apply(t, s, tell.frames())
 	}
-	for name, write := range map[string]func(*Snapshot) error{
-		"written": func(snap *Snapshot) error {
-			_, err := snap.WriteTo(&applying{new(bytes.Buffer), func() { apply(t, s, tell.frames()) }})
-			return err
+	on := func() { apply(t, s, tell.frames()) }
+	for name, write := range map[string]func(*Snapshot){
+		"written": func(snap *Snapshot) { _, _ = snap.WriteTo(&applying{new(bytes.Buffer), on}) },
+		"cut": func(snap *Snapshot) {
+			_, _ = snap.WriteTo(&cutOff{to: &applying{new(bytes.Buffer), on}, left: 100_000})
 		},
-		"not written": func(*Snapshot) error { return nil },
+		"not written": func(*Snapshot) { on() },
 	} {
 		for range 3 {
 			snap := s.Snapshot()
-			if err := write(snap); err != nil {
-				t.Fatal(err)
+			if len(s.index.spares) != 0 {
+				t.Errorf("%s: the snapshot has no spares", name)
 			}
+			write(snap)
 			snap.Release()
 			snap.Release()
 			if got, want := len(s.index.spares), s.index.sparesWanted(); got != want {
 				t.Errorf("%s: %d spares, want %d", name, got, want)
 			}
 		}
+	}
+}
+
+// cutOff is a disk that is full after left bytes.
+type cutOff struct {
+	to   io.Writer
+	left int
+}
+
+var errFull = errors.New("no space left")
+
+func (c *cutOff) Write(b []byte) (int, error) {
+	if c.left -= len(b); c.left < 0 {
+		return 0, errFull
+	}
+	return c.to.Write(b)
+}
+
+// TestASnapshotThatCannotBeWrittenEnds: wherever the disk is full.
+func TestASnapshotThatCannotBeWrittenEnds(t *testing.T) {
+	tell := newTeller(1, 24)
+	tell.common = 200
+	s := NewState(Options{Budget: 2 << 20, Workers: 20}) // blocks have rows of holders, too
+	for range 150 {
+		apply(t, s, tell.frames())
+	}
+	whole := len(snapshotOf(t, s))
+	for part := range 50 {
+		snap := s.Snapshot()
+		if _, err := snap.WriteTo(&cutOff{to: io.Discard, left: part * whole / 50}); !errors.Is(err, errFull) {
+			t.Errorf("full after %d of 50 parts: %v", part, err)
+		}
+		snap.Release()
 	}
 }
 

@@ -65,6 +65,10 @@ func (s *Writer) Count() uint64 { return s.count }
 // Result is the bytes written and the first error.
 func (s *Writer) Result() (int64, error) { return s.written, s.err }
 
+// Err is what went wrong. Nothing is asked for any more then: whoever goes on until
+// all has been asked for stops.
+func (s *Writer) Err() error { return s.err }
+
 func (s *Writer) write(b []byte) {
 	if s.err != nil {
 		return

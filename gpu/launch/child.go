@@ -38,8 +38,10 @@ type Options struct {
 	Settled time.Duration
 	// FinalCodes are exit codes after which starting again is pointless.
 	FinalCodes []int
-	Clock      clock.Clock  // default: clock.Real
-	Log        *slog.Logger // default: none
+	// Around starts the process by calling start. Default: that and no more.
+	Around func(start func() error) error
+	Clock  clock.Clock  // default: clock.Real
+	Log    *slog.Logger // default: none
 }
 
 func (o Options) withDefaults() Options {
@@ -51,6 +53,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Settled <= 0 {
 		o.Settled = 30 * time.Second
+	}
+	if o.Around == nil {
+		o.Around = func(start func() error) error { return start() }
 	}
 	if o.Clock == nil {
 		o.Clock = clock.Real{}
@@ -239,7 +244,7 @@ func (c *Child) start(cmd *exec.Cmd) error {
 	if c.stopping() {
 		return context.Canceled
 	}
-	if err := cmd.Start(); err != nil {
+	if err := c.opts.Around(cmd.Start); err != nil {
 		return fmt.Errorf("launch: %w", err)
 	}
 	c.process = cmd.Process

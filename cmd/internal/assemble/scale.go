@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/yardmaster/yardmaster/cmd/internal/config"
+	"github.com/yardmaster/yardmaster/cmd/internal/timerslack"
 	"github.com/yardmaster/yardmaster/core/fleet"
 	"github.com/yardmaster/yardmaster/core/lead"
 	"github.com/yardmaster/yardmaster/core/planner"
@@ -122,7 +123,9 @@ func (p *Planner) startProcesses(process Process, c *config.Config) {
 	a := p.actuate(process, actuate.ProcessConfig{
 		Serves: func(key scale.Key) bool { return key.Model == c.Worker.ServedName },
 		Start: func(key scale.Key, id fleet.WorkerID) actuate.Child {
-			return launch.Start(command.of(key, id), launch.Options{FinalCodes: []int{usageExit}, Clock: process.Clock, Log: process.Log})
+			return launch.Start(command.of(key, id), launch.Options{
+				FinalCodes: []int{usageExit}, Clock: process.Clock, Log: process.Log, Around: timerslack.AsBefore,
+			})
 		},
 		Prefix: c.Planner.ID + "-", DrainTime: c.Worker.DrainTimeout + stopTime,
 	})

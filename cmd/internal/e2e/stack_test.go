@@ -49,6 +49,13 @@ func (j *journal) Write(p []byte) (int, error) {
 	return j.text.Write(p)
 }
 
+// says reports whether the journal has the words.
+func (j *journal) says(words string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return bytes.Contains(j.text.Bytes(), []byte(words))
+}
+
 // show prints the end of the journal.
 func (j *journal) show(t *testing.T) {
 	j.mu.Lock()

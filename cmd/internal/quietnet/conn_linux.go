@@ -1,6 +1,7 @@
 package quietnet
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -41,12 +42,25 @@ func quieten(c net.Conn) net.Conn {
 
 // Read reads what there is, waiting for the first byte.
 func (c *conn) Read(p []byte) (int, error) {
-	return c.in.run(c.raw.Read, c.reading, p)
+	n, err := c.in.run(c.raw.Read, c.reading, p)
+	return n, c.explain("read", err)
 }
 
 // Write writes all of p.
 func (c *conn) Write(p []byte) (int, error) {
-	return c.out.run(c.raw.Write, c.writing, p)
+	n, err := c.out.run(c.raw.Write, c.writing, p)
+	return n, c.explain("write", err)
+}
+
+// explain says which connection it was, as package net does.
+func (c *conn) explain(what string, err error) error {
+	if err == nil || err == io.EOF { //nolint:errorlint // io.EOF itself, and from here
+		return err
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		err = op.Err
+	}
+	return &net.OpError{Op: what, Net: "tcp", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
 }
 
 // run has the poller call once until that is done.

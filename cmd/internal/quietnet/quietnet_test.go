@@ -71,9 +71,11 @@ func TestEnds(t *testing.T) {
 			mine, peer := pair(t)
 			var wg sync.WaitGroup
 			wg.Go(func() {
-				if _, err := mine.Read(make([]byte, 1)); !errors.Is(err, tt.want) {
+				_, err := mine.Read(make([]byte, 1))
+				if !errors.Is(err, tt.want) {
 					t.Errorf("Read: %v, want %v", err, tt.want)
 				}
+				told(t, mine, "read", err)
 			})
 			wg.Go(func() {
 				for wrote := 0; ; {
@@ -84,6 +86,7 @@ func TestEnds(t *testing.T) {
 					if !errors.Is(err, tt.want) || n == 1<<20 {
 						t.Errorf("Write: %d, %v, want %v", wrote, err, tt.want)
 					}
+					told(t, mine, "write", err)
 					return
 				}
 			})
@@ -91,6 +94,15 @@ func TestEnds(t *testing.T) {
 			tt.end(mine, peer)
 			wg.Wait()
 		})
+	}
+}
+
+// told: an error says what failed, and on which connection.
+func told(t *testing.T, c net.Conn, what string, err error) {
+	t.Helper()
+	op, ok := err.(*net.OpError) //nolint:errorlint // the outermost
+	if !ok || op.Op != what || op.Net != "tcp" || op.Source.String() != c.LocalAddr().String() || op.Addr.String() != c.RemoteAddr().String() {
+		t.Errorf("%s: %v", what, err)
 	}
 }
 
@@ -108,6 +120,7 @@ func TestThePeerIsGone(t *testing.T) {
 			if _, ok := errors.AsType[*os.SyscallError](err); !ok {
 				t.Errorf("Write: %v", err)
 			}
+			told(t, mine, "write", err)
 			return
 		}
 		time.Sleep(time.Millisecond)

@@ -72,6 +72,9 @@ func (a *app) runPlanner(ctx context.Context, e *config.Effective) error {
 	p := a.process(c.Log)
 	p.Settings, p.Output = e.Settings, stderr
 	planner, err := assemble.StartVoter(quit, p, c)
+	if errors.Is(err, context.Canceled) && quit.Err() != nil {
+		return signals.outcome(nil) // stopped before it had started
+	}
 	if err != nil {
 		return signals.outcome(err)
 	}

@@ -62,11 +62,11 @@ func StartPlanner(ctx context.Context, p Process, c *config.Config) (*Planner, e
 	}
 	out := &Planner{store: store, leases: leasesOf(c.Planner)}
 	if err := out.govern(ctx, p, c); err != nil {
-		return nil, errors.Join(err, out.Close(ctx))
+		return nil, out.abandon(ctx, err)
 	}
 	out.prepareScaling(p, c.Scale)
 	if err := out.start(ctx, p, c.Planner, c.TLS); err != nil {
-		return nil, errors.Join(err, out.Close(ctx))
+		return nil, out.abandon(ctx, err)
 	}
 	return out, out.lead(ctx)
 }
@@ -96,7 +96,7 @@ func StartVoter(ctx context.Context, p Process, c *config.Config) (*Planner, err
 		leases: leasesOf(c.Planner),
 	}
 	if err := out.govern(ctx, p, c); err != nil {
-		return nil, errors.Join(err, out.Close(ctx))
+		return nil, out.abandon(ctx, err)
 	}
 	out.prepareScaling(p, c.Scale)
 	parts := admin.Parts{
@@ -109,7 +109,7 @@ func StartVoter(ctx context.Context, p Process, c *config.Config) (*Planner, err
 	}
 	operators.serve(p, parts)
 	if err := out.start(ctx, p, c.Planner, c.TLS); err != nil {
-		return nil, errors.Join(err, out.Close(ctx))
+		return nil, out.abandon(ctx, err)
 	}
 	out.startProcesses(p, c)
 	if _, members := out.store.Members(); len(members) <= 1 && len(c.Cluster.Join) == 0 {
@@ -231,13 +231,32 @@ func (p *Planner) lead(ctx context.Context) error {
 	wait, stop := context.WithTimeout(ctx, leaderWait)
 	defer stop()
 	if err := p.store.WaitLeader(wait); err != nil {
-		return errors.Join(fmt.Errorf("planner: does not come to lead: %w", err), p.Close(ctx))
+		return p.abandon(ctx, fmt.Errorf("planner: does not come to lead: %w", err))
 	}
 	select {
 	case err := <-p.failed:
-		return errors.Join(err, p.Close(ctx))
+		return p.abandon(ctx, err)
 	default:
 		return nil
+	}
+}
+
+// abandonTime bounds the end of a planner that has not started.
+const abandonTime = 10 * time.Second
+
+// abandon ends a planner that does not start. When ctx has ended that is why, and no
+// fault of the planner's: the error is then ctx's, unless it did not end well.
+func (p *Planner) abandon(ctx context.Context, why error) error {
+	bounded, stop := context.WithTimeout(context.WithoutCancel(ctx), abandonTime)
+	defer stop()
+	fault := p.Close(bounded)
+	switch {
+	case ctx.Err() == nil:
+		return errors.Join(why, fault)
+	case fault != nil:
+		return fault
+	default:
+		return ctx.Err()
 	}
 }
 

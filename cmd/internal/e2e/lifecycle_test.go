@@ -186,3 +186,38 @@ func TestOneLineSaysWhatToDo(t *testing.T) {
 		})
 	}
 }
+
+// TestAPlannerIsStoppedWhileItStarts: that is the user's wish and no fault, at whatever
+// moment after its admin API answers, which is before it leads.
+func TestAPlannerIsStoppedWhileItStarts(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	for i := range 10 {
+		operators, logs := freeAddr(t), &journal{}
+		c := exec.CommandContext(t.Context(), binary, "planner", "--data-dir", dir, "--gateway=false", "--gateway-admin", operators,
+			"--listen", "127.0.0.1:0", "--peer-listen", "127.0.0.1:0")
+		c.Stderr = logs
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the admin API is there", func() bool {
+			conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", operators)
+			if err == nil {
+				_ = conn.Close()
+			}
+			return err == nil
+		})
+		time.Sleep(time.Duration(i) * 30 * time.Millisecond)
+		sent, want := os.Signal(syscall.SIGTERM), 0
+		if i%2 == 1 {
+			sent, want = os.Interrupt, 130
+		}
+		if err := c.Process.Signal(sent); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Wait()
+		if got := c.ProcessState.ExitCode(); got != want || logs.says("yardmaster: ") {
+			t.Errorf("stopped by %v after %d × 30 ms: exit %d, want %d", sent, i, got, want)
+			logs.show(t)
+		}
+	}
+}

@@ -55,7 +55,9 @@ func (a *app) adminAt(address string) (*adminClient, error) {
 	if err != nil || u.Scheme != "http" || u.Host == "" || strings.Trim(u.Path, "/") != "" {
 		return nil, usage(fmt.Errorf("--admin %q is not an address such as 127.0.0.1:8091", address))
 	}
-	return &adminClient{base: "http://" + u.Host, http: &http.Client{Transport: &http.Transport{Proxy: nil, DisableKeepAlives: true}}}, nil
+	return &adminClient{base: "http://" + u.Host, http: &http.Client{Transport: &http.Transport{
+		Proxy: nil, DisableKeepAlives: true, ExpectContinueTimeout: 5 * time.Second,
+	}}}, nil
 }
 
 // adminError is the API's own word of what went wrong.
@@ -117,7 +119,8 @@ func (c *adminClient) stream(ctx context.Context, method, path string, body io.R
 	}
 	if f, ok := body.(*os.File); ok {
 		if about, err := f.Stat(); err == nil && about.Mode().IsRegular() {
-			req.ContentLength = about.Size() // so that a node without room can say so at once
+			req.ContentLength = about.Size()         // so that a node without room can say so at once,
+			req.Header.Set("Expect", "100-continue") // and be heard: not while it is sent
 		}
 	}
 	return c.send(req, allowed...)

@@ -79,13 +79,15 @@ func (p *parts) spare() *[]uint64 {
 }
 
 // newSpares is parts of words words each, of about so many bytes together, for which
-// the system has found memory: whoever writes them waits for none.
+// the system has found memory: whoever writes them waits for none. They are one piece
+// of memory, which is quickly made and collected, and as long there as one of them is.
 func newSpares(bytes, words int) []*[]uint64 {
-	out := make([]*[]uint64, max(1, bytes/(8*words)))
+	n := max(1, bytes/(8*words))
+	all, each, out := make([]uint64, n*words), make([][]uint64, n), make([]*[]uint64, n)
+	clear(all)
 	for i := range out {
-		s := make([]uint64, words)
-		clear(s)
-		out[i] = &s
+		each[i] = all[i*words : (i+1)*words : (i+1)*words]
+		out[i] = &each[i]
 	}
 	return out
 }

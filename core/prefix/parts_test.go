@@ -34,7 +34,8 @@ func TestPartsAreReadAsTheyWere(t *testing.T) {
 		r.copy(at, live[at], got)
 		for i, v := range got {
 			if v != 0 {
-				t.Fatalf("part %d, word %d: %d", at, i, v)
+				t.Errorf("part %d, word %d: %d", at, i, v)
+				break // the writer ends with the reader
 			}
 		}
 	}

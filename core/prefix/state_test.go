@@ -279,9 +279,10 @@ func TestSparesComeBack(t *testing.T) {
 		"not written": func(*Snapshot) { on() },
 	} {
 		for range 3 {
+			want := s.index.sparesWanted()
 			snap := s.Snapshot()
-			if len(s.index.spares) != 0 {
-				t.Errorf("%s: the snapshot has no spares", name)
+			if got := len(snap.image.pages.own); got != want || len(s.index.spares) != 0 {
+				t.Errorf("%s: the snapshot has %d spares, want %d, and the index keeps %d", name, got, want, len(s.index.spares))
 			}
 			write(snap)
 			snap.Release()
